@@ -29,7 +29,7 @@ What the paper has -> code
     masked language model                 MatrixEmbeddings.both_sides, general_loss
     DiffCat, one-sequence encoding        MatrixEmbeddingForSequenceClassification.texts, diffcat
     classifiers (appendix A)              build_head, cnn, BiLstm
-    loss (appendix B)                     main; `baseline` is vanilla KD, the same in all scripts
+    loss (appendix B)                     distil; `baseline` is vanilla KD, the same in all scripts
     table I, search spaces                GRID
     pretrained embeddings (appendix C)    load_embeddings; those of Mai et al.: docs/tables.md
     data augmentation (appendix C)        common/layers/augment.py, `--augment`
@@ -51,7 +51,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split_paths, variants
 
-# Shapes: B batch, L length, s side of a token's matrix, d width of its vector, D width of an encoding, C classes,
+# Shapes: B batch, L length, s side of a token's matrix, d width of its vector, w of both, D of an encoding, C classes,
 # V vocabulary, n chosen positions of a batch. torch is imported below the arguments: a wrong one is answered at once.
 
 
@@ -74,7 +74,7 @@ def ordered_product(M: Tensor) -> Tensor:
 
 def prefix_products(M: Tensor) -> Tensor:
     """(B, L, s, s) -> (B, L, s, s), at i the product M_1 ... M_i: one after the other, L - 1 batched products."""
-    # of `unbind` the gradient is put together once; that of M[:, i] would be as large as M each time
+    # unbind's gradient is stacked once; indexing M[:, i] would fill a zero gradient as large as M for every i
     return torch.stack(list(accumulate(M.unbind(1), torch.matmul)), 1)
 
 
@@ -91,16 +91,13 @@ def diffcat(a: Tensor, b: Tensor | None = None) -> Tensor:
     return torch.cat([a, b, (a - b).abs()], -1)
 
 
-def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tuple[float, float] = (5.0, 2.0),
-                 over_tokens: Any = None) -> Tensor:  # fmt: skip
-    """(), of (n, V) logits: 5 T^2 KL(teacher || student) + 2 CE, T = 2. 5 and 2 are the default `weights`; KL is a mean
-    over all tokens, CE over the masked ones, whose labels are >= 0.
-
-    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch.
-    """
-    masked, (soft, hard) = labels >= 0, weights
-    L_soft = (over_tokens or mean)(kl_loss(student, teacher, temperature=2.0))
-    L_hard = mean(label_loss(student[masked], labels[masked]))
+def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, over_tokens: Any, soft: float = 5.0,
+                 hard: float = 2.0) -> Tensor:  # fmt: skip
+    """(), of (n, V) logits: soft T^2 KL(teacher || student) + hard CE, T = 2; masked tokens have labels >= 0.
+    `over_tokens` is `mean_of_tokens` of a part of a batch, so that the parts' losses add up to that of the batch."""
+    masked = labels >= 0
+    L_soft = over_tokens(kl_loss(student, teacher, temperature=2.0))
+    L_hard = mean(label_loss(student[masked], labels[masked]))  # KL over tokens, CE over masked ones
     return soft * term("KL", L_soft) + hard * term("MLM", L_hard)
 
 
@@ -109,7 +106,6 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, weights: tupl
 PAPER_EPOCHS = 20
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
 STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectional[-MATRIX-VECTOR]"
-HEADS = ("linear", "mlp", "cnn", "bilstm")
 # Table I; its type, direction and start of the embeddings make another row here: `--student`, `--init`
 GRID: dict[str, tuple[Any, ...]] = {
     "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
@@ -119,7 +115,7 @@ GRID: dict[str, tuple[Any, ...]] = {
     "general_batch_size": (1, 8, 32, 64, 128, 256),  # by hand in the paper
     "lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5, 5e-6),
     "diffcat": ("on", "off"),
-    "head": HEADS,
+    "head": ("linear", "mlp", "cnn", "bilstm"),
 }
 
 
@@ -188,8 +184,8 @@ def encoder_sizes(student: str) -> dict[str, int]:
     """`"hybrid-20-400"` -> sizes of a `MatrixEmbeddingConfig`; a name alone has the paper's. `BadInput` for others."""
     name, *sizes = student.split("-")
     matrix, vector = PAPER_SIZES.get(name, (0, 0))
-    wanted = (matrix > 0) + (vector > 0)
-    if not wanted or len(sizes) not in (0, wanted) or not all(re.fullmatch(r"[1-9]\d{0,3}", s) for s in sizes):
+    tables = (matrix > 0) + (vector > 0)
+    if not tables or len(sizes) not in (0, tables) or not all(re.fullmatch(r"[1-9]\d{0,3}", s) for s in sizes):
         raise BadInput(f"--student {student!r}: must be {STUDENTS}; for example hybrid-20-400")
     if sizes and matrix:
         matrix = int(sizes[0])
@@ -225,7 +221,7 @@ from common.data import load
 from common.errors import refused
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
-from common.run import Loading, Run, task_runs
+from common.run import Loading, Run, other_words, task_runs
 from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from common.train import Batch
@@ -254,7 +250,7 @@ class MatrixEmbeddingConfig(PreTrainedConfig):
 class MatrixEmbeddings(nn.Module):
     """A vector, a matrix, or both for every token, and the encodings made of them.
 
-    A table of matrices holds E - I: a token's matrix is I + its row. Where `mask` is 0 the row counts as zero, so
+    A table of matrices holds M - I: a token's matrix is I + its row. Where `mask` is 0 the row counts as zero, so
     padding is the exact identity and the zero vector. What a student does not have is a table of width 0.
     """
 
@@ -276,9 +272,9 @@ class MatrixEmbeddings(nn.Module):
         v, M, R = (self.dropout(table(ids)) * mask[..., None] for table in tables)
         return v, add_identity(M), add_identity(R)
 
-    @torch.compiler.disable  # which would build a graph for every length of a batch, here and below
+    @torch.compiler.disable  # the compiler would build another graph for every batch length, here and below
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(B, L) -> (B, D): [sum of vectors, E_1 E_2 ... E_L, E'_L ... E'_2 E'_1]."""
+        """(B, L) -> (B, D): [sum of vectors, M_1 M_2 ... M_L, R_L ... R_2 R_1]."""
         v, M, R = self.tokens(ids, mask)
         return torch.cat([v.sum(1), ordered_product(M).flatten(1), ordered_product(R.flip(1)).flatten(1)], -1)
 
@@ -287,13 +283,13 @@ class MatrixEmbeddings(nn.Module):
         """(B, L) -> (B, L, 2 (d + s^2)): at i the encodings of tokens 1..i and of i..L, token i in both."""
         v, M, R = self.tokens(ids, mask)
         prefix = torch.cat([v.cumsum(1), prefix_products(M).flatten(2)], -1)
-        # at i: E'_L ... E'_i of the backward table, or without one E_i ... E_L = (E_L' ... E_i')'
+        # at i: R_L ... R_i; without a backward table M_i ... M_L = (M_L^T ... M_i^T)^T
         products = prefix_products(R.flip(1)) if self.bidirectional else prefix_products(M.flip(1).mT).mT
         suffix = torch.cat([v.flip(1).cumsum(1), products.flatten(2)], -1).flip(1)
         return torch.cat([prefix, suffix], -1)
 
     def sequence(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """(B, L) -> (B, L, i), every token's [vector, matrix] per direction, for the BiLSTM."""
+        """(B, L) -> (B, L, w), every token's [vector, matrix] per direction, for the BiLSTM."""
         v, M, R = self.tokens(ids, mask)
         parts = [v, M.flatten(2)]
         if self.bidirectional:
@@ -302,16 +298,16 @@ class MatrixEmbeddings(nn.Module):
 
 
 @torch.compiler.disable
-def moved_to_front(ids: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
+def moved_to_front(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """(B, L) ids and the mask of a text -> (B, L'), its tokens first, as long as the longest: for shorter products."""
-    longest = max(1, int(part.sum(1).max()))
-    tokens_first = part.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # by their places in ids
-    return ids.gather(1, tokens_first), part.gather(1, tokens_first)
+    longest = max(1, int(mask.sum(1).max()))
+    tokens_first = mask.long().argsort(dim=1, descending=True, stable=True)[:, :longest]  # by their places in ids
+    return ids.gather(1, tokens_first), mask.gather(1, tokens_first)
 
 
 def cnn(c: int, s: int, classes: int) -> nn.Sequential:
     """2D-CNN over an encoding (B, c s s) as c images of s x s: one up-sampling, three convolutions without padding."""
-    side = ((4 * s - 3 - 3) // 2 + 1 - 3) // 2 + 1  # 18 for s = 20, 26 for s = 28
+    side = ((4 * s - 3 - 3) // 2 + 1 - 3) // 2 + 1  # (x - kernel) // stride + 1 each
     return nn.Sequential(
         nn.Unflatten(1, (c, s, s)), nn.ConvTranspose2d(c, c, 4, stride=4), nn.ReLU(),
         nn.Conv2d(c, c, 4), nn.ReLU(),
@@ -322,15 +318,15 @@ def cnn(c: int, s: int, classes: int) -> nn.Sequential:
 
 
 class BiLstm(nn.Module):
-    """One bidirectional LSTM over token embeddings of width i, then two linear layers.
+    """One bidirectional LSTM over token embeddings of width w, then two linear layers.
 
-    H = i, but for CBOW and hybrid without DiffCat 512, with a norm of 2H between the linear layers. How 2 x H reach
+    H = w, but for CBOW and hybrid without DiffCat 512, with a norm of 2H between the linear layers. How 2 x H reach
     that norm is in no source: here the first linear layer reads the LSTM's output at both ends of the text (`ends`).
     """
 
-    def __init__(self, i: int, H: int, classes: int, ends: bool) -> None:
+    def __init__(self, w: int, H: int, classes: int, ends: bool) -> None:
         super().__init__()
-        self.lstm = nn.LSTM(i, H, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(w, H, batch_first=True, bidirectional=True)
         self.hidden = nn.Linear(2 * H, H)
         self.dropout = nn.Dropout(0.5)
         self.norm = nn.LayerNorm(2 * H) if ends else None
@@ -345,15 +341,15 @@ class BiLstm(nn.Module):
             return self.output(self.dropout(F.relu(self.hidden(final.transpose(0, 1).flatten(1)))))
         states, _ = pad_packed_sequence(states, batch_first=True)  # (B, L, 2H)
         last = states[torch.arange(len(states), device=states.device), lengths - 1]
-        both = torch.stack([states[:, 0], last], 1)  # (B, 2, 2H) -> (B, 2, H) -> (B, 2H)
-        return self.output(self.norm(self.dropout(F.relu(self.hidden(both))).flatten(1)))
+        first_and_last = torch.stack([states[:, 0], last], 1)  # (B, 2, 2H) -> (B, 2, H) -> (B, 2H)
+        return self.output(self.norm(self.dropout(F.relu(self.hidden(first_and_last))).flatten(1)))
 
 
 def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     """The classifier that `config.head` names, over an encoding (B, D), or over three of them with DiffCat."""
     copies = 1 + 2 * config.diffcat  # [a, b, |a - b|]
     D = copies * embeddings.width
-    C = getattr(config, "embedding_dimension", config.num_labels)
+    C = config.num_labels
     if config.head == "linear":
         return nn.Sequential(nn.LayerNorm(D), nn.Linear(D, C))
     if config.head == "mlp":
@@ -363,10 +359,10 @@ def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
         s = image_side(config.matrix_size, config.vector_size)
         return cnn(D // s**2, s, C)
     # the BiLSTM reads token embeddings; without DiffCat the paper's CBOW and hybrid have 512 units, read at both ends
-    i = copies * embeddings.token_width
+    w = copies * embeddings.token_width
     if config.vector_size and not config.diffcat:
-        return BiLstm(i, 512, C, ends=True)
-    return BiLstm(i, i, C, ends=False)
+        return BiLstm(w, 512, C, ends=True)
+    return BiLstm(w, w, C, ends=False)
 
 
 class MatrixEmbeddingModel(PreTrainedModel):
@@ -392,9 +388,8 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         self.head = build_head(config, self.embeddings)
         self.post_init()
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any
-    ) -> SequenceClassifierOutput:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None,
+                **_: Any) -> SequenceClassifierOutput:  # fmt: skip
         """(B, L) twice -> logits (B, C), and with labels the loss. Token types are not read: [SEP] parts texts."""
         # in float32: matrices are the identity and some 0.01 at first, which bf16 products would lose
         with torch.autocast(input_ids.device.type, enabled=False):
@@ -419,9 +414,9 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         return diffcat(*(self.embeddings.pooled(ids, mask) for ids, mask in texts))
 
     def sequences(self, texts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, ...]:
-        """Token embeddings (B, L', i) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
-        lengths = torch.stack([part.sum(1) for _, part in texts]).amax(0).clamp(min=1)
-        L = max(part.shape[1] for _, part in texts)
+        """Token embeddings (B, L', w) and lengths (B,); with DiffCat the k-th token of a beside the k-th of b."""
+        lengths = torch.stack([mask.sum(1) for _, mask in texts]).amax(0).clamp(min=1)
+        L = max(mask.shape[1] for _, mask in texts)
         padded = [[F.pad(x, (0, L - x.shape[1])) for x in text] for text in texts]
         return diffcat(*(self.embeddings.sequence(*text) for text in padded)), lengths
 
@@ -456,23 +451,24 @@ def student_config(args: Args, tokenizer: Any, **settings: Any) -> MatrixEmbeddi
 
 # --- general distillation, and one row of the table ----------------------------------------------------------
 
-GENERAL_SEED = 0  # one general distillation for all seeds of a task, like a published checkpoint
+GENERAL_SEED = 0  # one general distillation for all variants and seeds, like a published checkpoint
 
 
 def general_distillation(args: Args, run: Run) -> Path:
-    """The folder of a masked LM that has learnt from the teacher's on unlabelled text. It is trained once for all
-    variants and seeds, like a published checkpoint, and every run is charged for it: `--general-share` of a budget, or
-    with `--budget paper` an epoch of the texts."""
+    """The folder of a masked LM that has learnt from the teacher's on unlabelled text. Every run is charged for
+    it: `--general-share` of a budget, or with `--budget paper` an epoch of the texts."""
     texts = text.open_texts(args.corpus, run.task)
     batch_size = args.general_batch_size or args.batch_size
     steps = run.steps_for(args.general_share, batch_size)
-    if args.budget == "paper":
+    epochs = 0
+    if args.budget == "paper" and texts.stream is None:
         steps = -(-len(texts.head) // batch_size)
-    if args.budget == "paper" and texts.stream:
+    elif args.budget == "paper":
         steps = 0  # as many as the stream has
+        epochs = 1
     warmup = 0.05
     if args.general_warmup_steps is not None:
-        if not steps:
+        if epochs:
             raise BadInput("--general-warmup-steps: how many steps an epoch of a stream has is not known; leave it out")
         warmup = min(1.0, args.general_warmup_steps / steps)
     soft, hard = map(float, args.general_weights.split(","))
@@ -483,15 +479,15 @@ def general_distillation(args: Args, run: Run) -> Path:
     def build(_: PreTrainedModel) -> PreTrainedModel:
         return MatrixEmbeddingForMaskedLM(student_config(args, tokenizer, **dropout))
 
-    def loss(student: nn.Module, bert: Teacher, batch: Batch) -> Tensor:
+    def loss(student: nn.Module, teacher: Teacher, batch: Batch) -> Tensor:
         # at every token, as in DistilBERT's recipe
-        T = bert(batch).logits[batch.mask][:, :V]
+        T = teacher(batch).logits[batch.mask][:, :V]
         labels = batch.labels[batch.mask]
-        return general_loss(student(**batch.inputs), T, labels, (soft, hard), batch.mean_of_tokens)
+        return general_loss(student(**batch.inputs), T, labels, batch.mean_of_tokens, soft, hard)
 
     recipe = text.Recipe(
-        texts, args.general_lr, batch_size, args.max_length, GENERAL_SEED, steps, epochs=int(not steps),
-        pieces=args.budget == "paper" and texts.stream is not None,
+        texts, args.general_lr, batch_size, args.max_length, GENERAL_SEED, steps, epochs,
+        pieces=epochs > 0,  # of a stream
         smoothing=0.7,  # rare tokens are masked more often: by count^-0.7
         more={"student": args.student, "weights": args.general_weights} | dropout,
         optimizer={"warmup": warmup, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.0, "clip": args.general_clip},
@@ -509,7 +505,9 @@ def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
 
 def stsb_classes(task: TaskData) -> TaskData:
     """STS-B as in the paper: class i of 21 is the score 1 + 0.2 i; scores below 1 count as 1. Evaluation splits keep
-    their scores: a score is a linear map of its class, which no correlation sees."""
+    their scores: a score is a linear map of its class, which no correlation sees. `BadInput` for other scores."""
+    if task.task.name != "stsb":
+        raise BadInput(f"--stsb classes: {task.name} is not STS-B, whose scores are 0 to 5; leave it out")
     scores: Any = task.splits["train"].labels
     labels = [round((min(max(score, 1.0), 5.0) - 1) / 0.2) for score in scores]
     splits = task.splits | {"train": replace(task.splits["train"], labels=labels)}
@@ -528,7 +526,7 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
         settings["init"] = models.model_name(init)
     if task.source == "pocket":
         settings["lr"] = args.lr or 5e-3
-    if variant == "kd":  # epochs are counted over the task's own examples
+    if variant == "kd":  # Run counts epochs of the original examples; with copies one is so many times longer
         settings["paper_epochs"] *= 1 + args.augment * len(task.task.fields)
     return settings
 
@@ -536,8 +534,8 @@ def settings_of(args: Args, init: str, variant: str, task: TaskData, teacher: Te
 def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
     """A row's student, with the embeddings that it starts from."""
     set_seed(args.seed)
-    changes = run.task.task.kind.settings(run.task.task)
-    config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **changes)
+    of_task = run.task.task.kind.settings(run.task.task)
+    config = student_config(args, run.teacher.tokenizer, diffcat=run.settings["diffcat"], **of_task)
     student = MatrixEmbeddingForSequenceClassification(config)
     models.scale_head(student, run.task.task.kind)
     if init == "general":
@@ -545,6 +543,8 @@ def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
         run.started_from = f"general distillation #{folder.name}"
         load_embeddings(student.embeddings, folder)
     elif init != "random":
+        if other_words(init, run.teacher.tokenizer):
+            raise BadInput(f"--init {init}: its tokenizer has other words than the teacher's")
         run.started_from = f"{run.settings['init']}, not charged"
         load_embeddings(student.embeddings, init)
     return student
@@ -561,7 +561,7 @@ def distil(args: Args, run: Run, init: str, variant: str) -> None:
     with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:
         for batch in loop:
             t = teacher(batch) if teacher else None
-            # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE (appendix B); without a teacher CE alone
+            # L = alpha T^2 KL(teacher || student) + (1 - alpha) CE, or CE alone; in appendix B alpha weighs CE
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
     run.finish(student, loading=Loading("import distil_papers.methods.cmow"))
 

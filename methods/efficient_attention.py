@@ -24,8 +24,7 @@ into a pretrained model, repeat its positions up to 4096 and go on with masked l
 student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the student
 on a task. The paper takes published long models, and pre-trains LSG itself; it distils and fine-tunes all four.
 Students keep most of the teacher's scores at about half the time. Questions over long texts lose most, named entities
-little. A corpus of long and short texts is the best to distil on. Distil-then-convert, which the paper leaves open, is
-a variant here.
+little. A corpus of long and short texts distils best. Distil-then-convert, left open in the paper, is a variant.
 
 What the paper has -> code
     sections 2, 4: four attentions     longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
@@ -57,10 +56,8 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 
 
 # --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
-#
-# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed.
-# common/layers/attention.py computes the same without them, for padded batches; short texts get full attention there.
-# That is what trains; a test compares outputs and gradients.
+# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed. What trains,
+# common/layers/attention.py, computes the same without them, for padded batches; short texts get full attention there.
 
 
 def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
@@ -73,7 +70,7 @@ def longformer(Q: Tensor, K: Tensor, V: Tensor, of_global: tuple[Tensor, Tensor,
                is_global: Tensor) -> Tensor:  # fmt: skip
     """A token sees `window` tokens on each side and the global ones. Global tokens (a mask, (L,)) see everything, by
     queries, keys and values of their own, `of_global`."""
-    i = torch.arange(Q.shape[1])
+    i = torch.arange(Q.shape[1], device=Q.device)
     near = (i[:, None] - i).abs() <= window
     local = attend(Q, K, V, near | is_global)
     everything = attend(*of_global, torch.ones_like(near))
@@ -83,43 +80,43 @@ def longformer(Q: Tensor, K: Tensor, V: Tensor, of_global: tuple[Tensor, Tensor,
 def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tensor:
     """A block of tokens sees itself, its neighbours, the first, the last, and those of `drawn`, (blocks, H, random).
     The first and the last block see everything."""
-    of_token = torch.arange(Q.shape[1]) // block
-    i, j, last = of_token[:, None], of_token, int(of_token[-1])
-    seen = ((i - j).abs() <= 1) | (j == 0) | (j == last) | (i == 0) | (i == last)
-    random = (drawn[of_token][..., None] == j).any(2)  # (L, H, L)
+    j = torch.arange(Q.shape[1], device=Q.device) // block  # the block of each key, (L,)
+    i = j[:, None]  # of each query, (L, 1)
+    seen = ((i - j).abs() <= 1) | (j == 0) | (j == j[-1]) | (i == 0) | (i == j[-1])
+    random = (drawn[j][..., None] == j).any(2)  # (L, H, L)
     return attend(Q, K, V, seen | random.transpose(0, 1))
 
 
-def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, globals: int) -> Tensor:
+def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, global_count: int) -> Tensor:
     """Behind the global tokens, which see and are seen by everything, a block sees itself, its neighbours and, of
     each of the `reach` blocks beyond these on each side, the `sparse` tokens whose keys have the largest norm."""
-    i = torch.arange(Q.shape[1])
-    of_token = (i - globals).div(block, rounding_mode="floor")  # negative for global tokens
-    stands_out = torch.zeros(Q.shape[:2], dtype=torch.bool)  # (H, L)
-    for J in range(int(of_token[-1]) + 1):
-        (inside,) = torch.where(of_token == J)
+    i = torch.arange(Q.shape[1], device=Q.device)
+    block_of = (i - global_count).div(block, rounding_mode="floor")  # negative for global tokens
+    stands_out = torch.zeros(Q.shape[:2], dtype=torch.bool, device=Q.device)  # (H, L)
+    for J in range(int(block_of[-1]) + 1):
+        (inside,) = torch.where(block_of == J)
         largest = K[:, inside].norm(dim=-1).topk(min(sparse, len(inside))).indices
         stands_out.scatter_(1, inside[largest], True)
-    distance = (of_token[:, None] - of_token).abs()
-    seen = (distance <= 1) | (i < globals) | (i < globals)[:, None]
-    return attend(Q, K, V, seen | stands_out[:, None] & (distance <= 1 + reach))
+    distance = (block_of[:, None] - block_of).abs()
+    seen = (distance <= 1) | (i < global_count) | (i < global_count)[:, None]
+    return attend(Q, K, V, seen | (stands_out[:, None] & (distance <= 1 + reach)))
 
 
 def nystromformer(Q: Tensor, K: Tensor, V: Tensor, landmarks: int, iterations: int = 6) -> Tensor:
     """softmax(Q K~' / sqrt(d)) A^+ softmax(Q~ K' / sqrt(d)) V with A = softmax(Q~ K~' / sqrt(d)), where Q~ and K~ are
-    means over M segments of a text of more than M tokens. (The fast one adds a convolution of V, at first 0.)"""
+    means over M segments; of fewer than M tokens NaN. (The fast one adds a convolution of V, at first 0.)"""
     L, d = Q.shape[1:]
-    segments = F.one_hot(torch.arange(L) * landmarks // L).to(Q)  # (L, M)
+    segments = F.one_hot(torch.arange(L, device=Q.device) * landmarks // L).to(Q)  # (L, M)
     means = (segments / segments.sum(0)).T
     Q_means, K_means = means @ Q, means @ K  # (H, M, d)
-    first = (Q @ K_means.mT / d**0.5).softmax(-1)  # (H, L, M)
+    to_landmarks = (Q @ K_means.mT / d**0.5).softmax(-1)  # (H, L, M)
     A = (Q_means @ K_means.mT / d**0.5).softmax(-1)  # (H, M, M)
-    last = (Q_means @ K.mT / d**0.5).softmax(-1)  # (H, M, L)
-    return first @ pseudo_inverse(A, iterations) @ last @ V
+    from_landmarks = (Q_means @ K.mT / d**0.5).softmax(-1)  # (H, M, L)
+    return to_landmarks @ pseudo_inverse(A, iterations) @ from_landmarks @ V
 
 
 def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
-    """A^+ by the paper's iteration of third order, from Z = A' / (||A||_1 ||A||_inf); the rows of A sum to 1."""
+    """A^+ by Nystromformer's iteration of third order, from Z = A' / (||A||_1 ||A||_inf); the rows of A sum to 1."""
     I = torch.eye(A.shape[-1]).to(A)
     Z = A.mT / A.sum(-2).max()  # over all heads of the text
     for _ in range(iterations):
@@ -130,11 +127,9 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
 
 def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
     """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
-
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
     is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
-    its `mean_of_tokens`, and the parts' losses add up to that of the batch.
-    """
+    its `mean_of_tokens`, and the parts' losses add up to that of the batch."""
     masked = labels >= 0
     L_mlm = mean(label_loss(student.logits[masked], labels[masked]))
     if teacher is None:
@@ -151,7 +146,7 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
 
 # What a row's model goes through before it is fine-tuned
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "finetune": (),  # the undistilled student: full attention
+    "finetune": (),  # the undistilled student, with the teacher's attention
     "kd": ("kd",),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD
     "distil": ("distil",),
     "convert": ("convert",),  # as deep as the teacher
@@ -160,6 +155,11 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "convert-distil-kd": ("convert", "distil", "kd"),
 }
 PAPER_EPOCHS = {"hotpot_qa": 10}  # of fine-tuning; of the other tasks 5, which the paper gives for TriviaQA alone
+
+
+def stages_of(variant: str) -> list[str]:
+    """The stages before the task, convert and distil, in their order."""
+    return [stage for stage in VARIANTS[variant] if stage != "kd"]
 
 
 @dataclass
@@ -196,9 +196,9 @@ class Args(CommonArgs):
         if self.student == "half" and self.keep != "first":
             yield f"--keep {self.keep}: half keeps layers 1, 3, 5, ...; give --student LAYERSxWIDTH with it"
         for name in self.variants:
-            stages = VARIANTS[name]
-            random = self.init == "random" and stages[:1] == ("convert",)
-            if stages not in ((), ("kd",)) and self.init not in ("auto", "pretrained") and not random:
+            stages = stages_of(name)
+            from_random = self.init == "random" and stages[:1] == ["convert"]
+            if stages and self.init not in ("auto", "pretrained") and not from_random:
                 yield f"--init {self.init}: {name} goes on from the pretrained model; pretrained would work"
 
     def check_student(self) -> None:
@@ -211,7 +211,7 @@ class Args(CommonArgs):
         return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
 
     def unused(self, variant: str) -> set[str]:
-        return {"distil_lr"} - {f"{stage}_lr" for stage in VARIANTS[variant]}
+        return set() if "distil" in VARIANTS[variant] else {"distil_lr"}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -233,11 +233,6 @@ from common.teacher import Teacher, check_length, get_teacher
 from common.train import Batch
 
 
-def stages_of(variant: str) -> list[str]:
-    """The stages before the task, convert and distil, in their order."""
-    return [stage for stage in VARIANTS[variant] if stage != "kd"]
-
-
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
     """How many layers a row's student has, and which of the teacher's these are."""
     N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
@@ -246,8 +241,8 @@ def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
     if args.student == "half":
         every_other = range(1, N + 1, 2)
         return len(every_other), ",".join(map(str, every_other))
-    layers, wide = student_shape(args.student)
-    if wide != width:
+    layers, student_width = student_shape(args.student)
+    if student_width != width:
         raise BadInput(f"--student {args.student}: has to be as wide as the teacher, {width}; or half")
     return layers, args.keep
 
@@ -269,7 +264,9 @@ def attention_settings(args: Args) -> dict[str, Any]:
 # --- the stages before the task (section 3.1) ----------------------------------------------------------------
 
 # With --budget paper: Longformer's steps and tokens a step (of distillation, too); DistilBERT's epochs
-CONVERT_STEPS, TOKENS, DISTIL_EPOCHS = 3000, 2**18, 3
+CONVERT_STEPS = 3000
+TOKENS_PER_STEP = 2**18
+DISTIL_EPOCHS = 3
 CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
 DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
@@ -284,26 +281,30 @@ def pretraining_step(student: PreTrainedModel, teacher: Teacher | None, batch: B
 
 
 def convert(args: Args, run: Run, source: str, texts: Any, length: int) -> str:
-    """The masked LM `source` with another attention, trained on; with `--init random` (section 3.4) from random
-    weights. The folder of the result."""
+    """The folder of the masked LM `source` with another attention, trained on; `--init random`: from random weights."""
     settings = attention_settings(args)
+    positions = max(length, args.max_length)
 
-    def build(model: PreTrainedModel) -> PreTrainedModel:
-        if args.init == "random":
+    def build(model: PreTrainedModel) -> PreTrainedModel:  # in place, so that text.pretrain has no teacher
+        if args.init == "random":  # section 3.4
             model.load_state_dict(AutoModelForMaskedLM.from_config(copy.deepcopy(model.config)).state_dict())
-        attention.convert(model, args.attention, max(length, args.max_length), run.teacher.tokenizer, **settings)
+        attention.convert(model, args.attention, positions, run.teacher.tokenizer, **settings)
         return model
 
-    size, steps = args.batch_size, run.steps_for(args.convert_share, args.batch_size)
+    size = args.batch_size
+    steps = run.steps_for(args.convert_share, size)
     if args.budget == "paper" and steps:
-        size, steps = max(1, TOKENS // length), CONVERT_STEPS
+        size = max(1, TOKENS_PER_STEP // length)
+        steps = CONVERT_STEPS
     lr = args.convert_lr or 3e-5 * 768 / run.teacher.model.config.hidden_size
-    more = {"stage": "convert", "attention": args.attention, "settings": settings}
+    key: dict[str, Any] = {"stage": "convert", "attention": args.attention, "settings": settings}
+    if positions > length:  # otherwise the length says so
+        key["positions"] = positions
     if args.init == "random":
-        more["init"] = "random"
+        key["init"] = "random"
     if args.convert_corpus:
         texts = text.open_texts(args.convert_corpus, run.task, passes=passes_oscar)
-    recipe = text.Recipe(texts, lr, size, length, args.seed, steps, pieces=True, optimizer=CONVERT_OPTIMIZER, more=more)
+    recipe = text.Recipe(texts, lr, size, length, args.seed, steps, pieces=True, optimizer=CONVERT_OPTIMIZER, more=key)
     return str(text.pretrain(run, "efficient", recipe, build, pretraining_step, source).folder)
 
 
@@ -313,9 +314,11 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
     def build(model: PreTrainedModel) -> PreTrainedModel:
         return models.keep_layers(copy.deepcopy(model), keep, layers)
 
-    size, steps, epochs = args.batch_size, run.steps_for(args.distil_share, args.batch_size), 0
+    size = args.batch_size
+    steps, epochs = run.steps_for(args.distil_share, size), 0
     if args.budget == "paper" and steps:
-        size, steps, epochs = max(1, TOKENS // length), 0, DISTIL_EPOCHS
+        size = max(1, TOKENS_PER_STEP // length)
+        steps, epochs = 0, DISTIL_EPOCHS  # 0 steps: so many epochs
     recipe = text.Recipe(
         texts, args.distil_lr, size, length, args.seed, steps, epochs, pieces=True, optimizer=DISTIL_OPTIMIZER,
         smoothing=0.7,  # rare tokens are masked more often: by count^-0.7
@@ -352,17 +355,18 @@ def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
     if not stages:
         return run.student(keep=keep)
     source = before_the_task(args, run, texts)
-    tuned = None if teacher.pretrained else teacher.model  # whose head the student takes over
-    student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, tuned)
-    if run.shared_steps and attention.kind_of(student.config) == "longformer":
-        attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
-    # as a table names it: "layers 1,3 of bert then convert then distil"
-    which, name = "all layers", teacher.name
-    if "distil" in stages:
-        which = models.named_layers(keep, layers)
+    fine_tuned = None if teacher.pretrained else teacher.model  # whose head the student takes over
+    student = long.with_task_head(source, run.task.task, teacher.tokenizer, args.seed, fine_tuned)
+    name = teacher.name
     if not attention.kind_of(teacher.model.config):
         name = teacher.pretrained or name
-    run.started_from = " then ".join((f"{which} of {Path(name).name}", *stages))
+        if "convert" in stages and attention.kind_of(student.config) == "longformer":
+            attention.copy_globals(student)  # masked language modelling does not reach the projections of global tokens
+    # as a table names it: "layers 1,3 of bert then convert then distil"
+    layer_names = "all layers"
+    if "distil" in stages:
+        layer_names = models.named_layers(keep, layers)
+    run.started_from = " then ".join((f"{layer_names} of {Path(name).name}", *stages))
     return student
 
 
@@ -371,9 +375,9 @@ def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
 
 def load_teacher(args: Args, task: TaskData) -> Teacher:
     """A fine-tuned teacher where a row reads its soft labels, otherwise one that is known for its masked LM alone."""
-    given = replace(args, teacher=long.long_teacher(args, task.task))
-    given = replace(given, max_length=teacher_length(given, task))
-    teacher = get_teacher(given, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
+    teacher_args = replace(args, teacher=long.long_teacher(args, task.task))
+    teacher_args = replace(teacher_args, max_length=teacher_length(teacher_args, task))
+    teacher = get_teacher(teacher_args, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
     teacher.name = args.teacher
     teacher.tokenizer.model_max_length = max(teacher.tokenizer.model_max_length, args.max_length)
     return teacher
@@ -389,36 +393,32 @@ def teacher_length(args: Args, task: TaskData) -> int:
         return args.max_length
     if args.teacher in models.POCKET and task.task.kind.windowed:
         return args.max_length
-    if args.teacher in models.POCKET:
-        return min(args.max_length, 128)
     length = min(args.short_length, args.max_length)
+    if args.teacher in models.POCKET:
+        length = min(args.max_length, 128)  # all positions of pocket models
     if length < args.max_length and "convert-distil-kd" in args.variants:
-        raise BadInput(
-            f"--variant convert-distil-kd: the teacher reads {length} tokens and the student {args.max_length}; give a"
-            f" --teacher that is long, or --short-length {args.max_length} if it has so many positions"
-        )
+        raise BadInput(f"--variant convert-distil-kd: the teacher reads {length} tokens and the student"
+                       f" {args.max_length}; give a --teacher that is long, or --max-length {length}")  # fmt: skip
     if length < args.max_length:
         check_length(length, config, models.load_tokenizer(source), "--short-length")
     return length
 
 
 # The paper drops texts of "harmful categories" and does not list them: here those of the UT1 block list, OSCAR's source
-HARMFUL = {
-    *("adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling", "hacking"),
-    *("malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"),
-}
+HARMFUL = {"adult", "agressif", "cryptojacking", "dangerous_material", "dating", "ddos", "drogue", "gambling",
+           "hacking", "malware", "mixed_adult", "phishing", "sect", "stalkerware", "warez"}  # fmt: skip
 
 
 def passes_oscar(row: dict[str, Any]) -> bool:
     """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, no warning of quality, a perplexity of
     more than 13.51 under a model of harmful text, no harmful category. A text without OSCAR's metadata passes."""
-    said = row.get("metadata") or row.get("meta")
-    if not isinstance(said, dict) or "identification" not in said:
+    metadata = row.get("metadata") or row.get("meta")
+    if not isinstance(metadata, dict) or "identification" not in metadata:
         return True
-    language, perplexity = said["identification"] or {}, said.get("harmful_pp")
+    language, perplexity = metadata["identification"] or {}, metadata.get("harmful_pp")
     english = language.get("label") == "en" and language.get("prob", 0.0) >= 0.8
-    warned = {"tiny", "short_sentences", "noisy"} & set(said.get("quality_warnings") or ())
-    harmful = HARMFUL & set(said.get("categories") or ()) or (perplexity is not None and perplexity <= 13.51)
+    warned = {"tiny", "short_sentences", "noisy"} & set(metadata.get("quality_warnings") or ())
+    harmful = HARMFUL & set(metadata.get("categories") or ()) or (perplexity is not None and perplexity <= 13.51)
     return english and not warned and not harmful
 
 
@@ -432,25 +432,24 @@ def default_corpus(task: TaskData) -> str:
 
 
 def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[str, Any]:
-    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width than the
-    teacher's."""
+    """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width."""
     stages, config = stages_of(variant), teacher.model.config
     layers, _ = depth(args, teacher, variant)
-    length, pattern = min(args.short_length, args.max_length), None  # full attention
+    length, efficient = min(args.short_length, args.max_length), None  # full attention
     if attention.kind_of(config):  # a teacher that is long already keeps its attention
-        length, pattern = args.max_length, config.efficient_attention
+        length, efficient = args.max_length, config.efficient_attention
     elif "convert" in stages:
-        length, pattern = args.max_length, attention_settings(args)
-    start = args.init
-    if stages or start == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
-        start = "pretrained" if teacher.pretrained else "teacher"
+        length, efficient = args.max_length, attention_settings(args)
+    init = args.init
+    if stages or init == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
+        init = "pretrained" if teacher.pretrained else "teacher"
     settings: dict[str, Any] = {
-        "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": start},
+        "arguments": {"max_length": length, "student": f"{layers}x{config.hidden_size}", "init": init},
         "order": ", ".join(stages),
         "corpus": None,
         "convert_corpus": None,
         "document_length": args.max_length,
-        "pattern": pattern,
+        "pattern": efficient,
         "labels_alone": "kd" not in VARIANTS[variant],
     }
     if stages:
@@ -479,7 +478,9 @@ def fine_tune(args: Args, run: Run, texts: Any) -> None:
 def main(args: Args) -> None:
     for task in (load(name, **args.source) for name in args.tasks):
         teacher = load_teacher(args, task)
-        texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
+        texts = None
+        if any(map(stages_of, args.variants)):
+            texts = text.open_texts(args.corpus or default_corpus(task), task, passes=passes_oscar)
         rows = {variant: settings_of(args, variant, teacher, texts) for variant in args.variants}
         epochs = PAPER_EPOCHS.get(task.task.name, 5)
         for run in task_runs(args, "efficient_attention", task, teacher, rows, paper_epochs=epochs):

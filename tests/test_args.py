@@ -124,6 +124,7 @@ TOGETHER = [
     ("all", "--device tpu", "--device: invalid choice"),
     ("mc3kd", "--task pocket/ner", "is token classification; this method does classification, regression"),
     ("dynakd", "--variant dynakd --teacher pocket", "--variant dynakd: chooses among several teachers"),
+    ("dynakd", "--variant dynakd --teacher pocket --pool=", "--variant dynakd: chooses among several teachers"),
     ("mc3kd", "--variant pkd-skip --student 1x128", "its last layer is left out"),
     ("mc3kd", "--variant mc3kd --accumulate 2", "--accumulate 2: the hidden loss is of a batch"),
     ("takd", "--variant takd --assistant 3", "--assistant '3': must be LAYERSxWIDTH"),

@@ -1,13 +1,14 @@
 """DIST: a stronger teacher (Huang et al. 2022, arXiv 2205.10536), an example of docs/add_a_method.md.
 
-    python bench/baselines/dist.py --task pocket/rte                       # the undistilled student, vanilla KD, DIST
+    python bench/baselines/dist.py --task pocket/mnli                      # the undistilled student, vanilla KD, DIST
     python -m bench run bench/baselines/dist.toml                          # beside other methods, under one budget
 
 The paper in three lines. A much stronger teacher's probabilities are too far from a student's for an exact match by KL.
 DIST asks for the same order alone: Pearson's correlation, between classes for each example (inter-class relation), and
 between the examples of a batch for each class (intra-class). d_p is `pearson_distance`, the loss is in `step_loss`.
 
-Differences from the paper: it is about images. T is 2 here, as in all scripts; beta and gamma are 1.
+Differences from the paper: it is about images. T is 2 here, as in all scripts; beta and gamma are 1. Of two classes
+L_inter teaches nothing: centred probabilities are (x, -x), so an example has 0 or 2, without gradient.
 """
 
 from __future__ import annotations
@@ -56,15 +57,16 @@ def pearson_distance(a: Tensor, b: Tensor) -> Tensor:
 
 
 def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher | None, batch: Batch) -> Tensor:
-    """L = CE + T^2 (beta L_inter + gamma L_intra), T^2 for the same reason as in KD; or one of the two baselines."""
-    s, t = student(**batch.inputs), teacher(batch) if teacher else None
+    """L = CE + T^2 (beta L_inter + gamma L_intra), or a baseline's; T^2 keeps gradients' size when T changes."""
+    s = student(**batch.inputs)
+    t = teacher(batch) if teacher else None
     if name != "dist":
         return baseline(args, batch, s, t)
-    (logits, labels), (soft, _) = batch.predictions(s), batch.predictions(t)
-    # the whole batch's probabilities, (B, C), also where several processes share it
+    logits, labels = batch.predictions(s)
+    teacher_logits, _ = batch.predictions(t)
     T = temperature(args, batch.kind)
-    p, q = (whole((z / T).softmax(-1)) for z in (logits, soft))
-    L_inter = pearson_distance(p, q).mean()  # over the classes of each example
+    p, q = (whole((z / T).softmax(-1)) for z in (logits, teacher_logits))  # (B, C), of all processes' rows
+    L_inter = pearson_distance(p, q).mean()  # over the classes of each example; of two no gradient
     L_intra = pearson_distance(p.T, q.T).mean()  # over the examples of each class
     return mean(label_loss(logits, labels)) + T**2 * (args.beta * L_inter + args.gamma * L_intra)
 

@@ -1,4 +1,5 @@
-"""DynaKD: a teacher that is drawn anew at every step (Ding et al. 2024), as MC3KD's table 8 compares with it.
+"""DynaKD: a teacher that is drawn anew at every step. Ding et al. 2024, "How to trade off the quantity and capacity of
+teacher ensemble", AAAI 38, pages 17915-17923. MC3KD's table 8 compares with it.
 
     python bench/baselines/dynakd.py --teacher pocket-6 --student 3x128   # undistilled, vanilla KD, DynaKD
     python bench/baselines/dynakd.py --task rte --teacher bert-large-uncased --pool bert-base-uncased --student 3x768
@@ -6,8 +7,7 @@
 The paper in two lines. The best teacher for a student is not known, and changes as it learns. DynaKD draws one of
 several at every step, from a distribution that it learns, and takes a step of vanilla KD from it.
 
-How the distribution is learnt is not said where MC3KD cites it: read as the score-function (REINFORCE) gradient of
-KD's expected loss.
+MC3KD does not say how the distribution learns: here by the score-function (REINFORCE) gradient of KD's expected loss.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Args(CommonArgs):
     variant: str = variants("finetune,kd,dynakd", VARIANTS)
     teacher: str = "pocket-6"
     pool: str | None = arg(None, "teachers to draw from besides --teacher (default: the shallower pocket teachers)")
-    selection_examples: int = arg(512, "examples, drawn at random, over which RCCC is computed", low=2)
+    selection_examples: int = arg(512, "random examples of RCCC, the SVCCA between first and last layer", low=2)
 
     def wrong(self) -> Iterator[str]:
-        if self.pool is None and "dynakd" in self.variants and self.teacher not in POOLS:
+        if not self.pool and "dynakd" in self.variants and self.teacher not in POOLS:
             yield "--variant dynakd: chooses among several teachers; name more with --pool A,B"
 
 
@@ -60,18 +60,19 @@ from methods.mc3kd import rccc_of
 class TeacherChoice(torch.nn.Module):
     """DynaKD's categorical distribution over K teachers, in our reading: learned by the score function.
 
-    With p = softmax(logits) and k drawn from p, (loss_k - usual) (onehot(k) - p) estimates the gradient of the
+    With p = softmax(logits) and k drawn from p, (loss_k - mean_loss) (onehot(k) - p) estimates the gradient of the
     expected loss, sum_k p_k loss_k, with respect to the logits.
     """
 
     logits: Tensor
-    usual: Tensor  # the mean loss so far, REINFORCE's baseline
-    RATE, MEMORY = 0.1, 0.9  # step size of the logits; share of the usual loss that a step keeps
+    mean_loss: Tensor  # moving average, REINFORCE's baseline
+    LR = 0.1  # of the logits
+    DECAY = 0.9  # of the average
 
     def __init__(self, K: int) -> None:
         super().__init__()
         self.register_buffer("logits", torch.zeros(K))
-        self.register_buffer("usual", torch.tensor(float("nan")))  # until the first loss
+        self.register_buffer("mean_loss", torch.tensor(float("nan")))  # until the first loss
 
     def draw(self, generator: torch.Generator) -> int:
         """The teacher of a step."""
@@ -79,11 +80,11 @@ class TeacherChoice(torch.nn.Module):
 
     def learn(self, k: int, loss: float) -> None:
         """One step of stochastic gradient descent after teacher k gave this loss."""
-        if self.usual.isnan():
-            self.usual.fill_(loss)
-        drawn = F.one_hot(torch.tensor(k), len(self.logits)).to(self.logits)
-        self.logits -= self.RATE * (loss - self.usual) * (drawn - self.logits.softmax(0))
-        self.usual.lerp_(torch.tensor(loss).to(self.usual), 1 - self.MEMORY)
+        if self.mean_loss.isnan():
+            self.mean_loss.fill_(loss)
+        onehot = F.one_hot(torch.tensor(k), len(self.logits)).to(self.logits)
+        self.logits -= self.LR * (loss - self.mean_loss) * (onehot - self.logits.softmax(0))
+        self.mean_loss.lerp_(torch.tensor(loss).to(self.mean_loss), 1 - self.DECAY)
 
 
 def teacher_pool(args: Args, task: Any, teacher: Teacher) -> list[Teacher]:
@@ -123,8 +124,8 @@ def main(args: Args) -> None:
             student = run.student()
             if run.variant == "kd":  # what one teacher says of an example is computed once, where that pays
                 teachers["kd"] = [run.kept_teacher()]
-            chosen = distil(run, student, teachers[run.variant])
-            run.finish(student, analysis=rccc_of(args, task, teacher, student) | {"teachers": chosen})
+            probabilities = distil(run, student, teachers[run.variant])
+            run.finish(student, analysis=rccc_of(args, task, teacher, student) | {"teachers": probabilities})
 
 
 if __name__ == "__main__":

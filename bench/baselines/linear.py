@@ -65,6 +65,7 @@ from common.tasks import TaskData
 from common.teacher import Teacher
 
 NO_TEACHER = Teacher("none", None, None, "none", stored=True)  # type: ignore[arg-type]
+UNUSED: dict[str, Any] = {"init": "-", "lr": 1.0, "paper_epochs": 1.0}  # what Run asks of a network
 
 # Shapes: N texts, F features, C classes (1 for a score).
 
@@ -132,7 +133,7 @@ def fit(task: TaskData, split: Split, C: float) -> Linear:
 
 
 def rows_seen(run: Run) -> Split:
-    """The labelled rows that a variant learns from."""
+    """The labelled rows that a variant learns from; their order reads only how many examples there are."""
     if run.variant == "linear-all":
         return run.examples
     order = data.Batches(run.examples, None, run.args.batch_size, run.args.seed)  # type: ignore[arg-type]
@@ -152,9 +153,8 @@ def evaluated(model: Linear, task: TaskData, who: str) -> evaluate.Evaluation:
 
 
 def main(args: Args) -> None:
-    of_networks: dict[str, Any] = {"init": "-", "lr": 1.0, "paper_epochs": 1.0}
     for task in (data.load(name, **args.source) for name in args.tasks):
-        for run in task_runs(args, "linear", task, NO_TEACHER, labels_alone=True, **of_networks):
+        for run in task_runs(args, "linear", task, NO_TEACHER, labels_alone=True, **UNUSED):
             run.start(0)
             split = rows_seen(run)
             with run.ledger.clock():

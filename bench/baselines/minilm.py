@@ -63,25 +63,26 @@ def log_relations(A: Tensor, mask: Tensor, h: int) -> Tensor:
     """log softmax(A A' / sqrt(d_r)) of (B, L, D) vectors, (B, h, L, L): of each token to those in the (B, L) mask."""
     A = A.unflatten(-1, (h, -1)).transpose(1, 2)  # (B, h, L, d_r)
     scores = A @ A.mT / A.shape[-1] ** 0.5
-    return scores.masked_fill(~mask[:, None, None], -1e4).log_softmax(-1)
+    return scores.masked_fill(~mask[:, None, None], -1e4).log_softmax(-1)  # -inf would give NaN in KL
 
 
 def relation_loss(student: tuple[Tensor, ...], teacher: tuple[Tensor, ...], mask: Tensor, h: int) -> Tensor:
     """Of queries, keys and values, each (B, L, D), the sum of KL(R_T || R_S), mean over heads and over an example's
     tokens: (B,). The widths of student and teacher may differ."""
-    R_S, R_T = (torch.stack([log_relations(A, mask, h) for A in side]) for side in (student, teacher))
-    KL = torch.nn.functional.kl_div(R_S, R_T, log_target=True, reduction="none").sum(-1).mean(2).sum(0)  # (B, L)
+    log_R_S, log_R_T = (torch.stack([log_relations(A, mask, h) for A in side]) for side in (student, teacher))
+    KL = torch.nn.functional.kl_div(log_R_S, log_R_T, log_target=True, reduction="none")
+    KL = KL.sum(-1).mean(2).sum(0)  # (3, B, h, L, L) -> (B, L)
     return (KL * mask).sum(-1) / mask.sum(-1)
 
 
-def step_loss(args: Args, student: Any, teacher: Any, batch: Batch, layers: list[int], h: int) -> Tensor:
-    """L = L_KD + beta L_relations, or one of the two baselines. `layers`: where the teacher layer's input is."""
-    s = student(**batch.inputs, output_hidden_states=bool(layers))
+def step_loss(args: Args, student: Any, teacher: Any, batch: Batch, layer: int | None, h: int) -> Tensor:
+    """L = L_KD + beta L_relations of a teacher layer, or without one of the two baselines."""
+    s = student(**batch.inputs, output_hidden_states=layer is not None)
     t = teacher(batch) if teacher else None
     loss = baseline(args, batch, s, t)
-    for layer in layers:
+    if layer is not None:
         S = attention_inputs(student, s, student.config.num_hidden_layers)
-        T = attention_inputs(teacher.model, t, layer + 1)
+        T = attention_inputs(teacher.model, t, layer)
         loss = loss + args.beta * batch.mean(relation_loss(S, T, batch.mask, h))
     return loss
 
@@ -90,16 +91,20 @@ def main(args: Args) -> None:
     for run in runs(args, "minilm", PAPER_EPOCHS):
         student, config = run.student(), run.teacher.model.config
         N, D_T, D_S = config.num_hidden_layers, config.hidden_size, student.config.hidden_size
-        layer, h = args.teacher_layer or N, args.relation_heads or max(1, D_T // 16)
-        if layer > N:
-            raise BadInput(f"--teacher-layer {layer}: the teacher has {N} layers")
-        if D_T % h or D_S % h:
-            raise BadInput(f"--relation-heads {h}: must divide both widths, {D_S} and {D_T}")
-        layers = [layer - 1] if run.variant == "minilm-kd" else []
-        teacher = None if run.variant == "finetune" else run.kept_teacher(layers)
+        h = args.relation_heads or max(1, D_T // 16)
+        layer, teacher = None, None
+        if run.variant == "kd":
+            teacher = run.kept_teacher()
+        elif run.variant == "minilm-kd":
+            layer = args.teacher_layer or N
+            if layer > N:
+                raise BadInput(f"--teacher-layer {layer}: the teacher has {N} layers")
+            if D_T % h or D_S % h:
+                raise BadInput(f"--relation-heads {h}: must divide both widths, {D_S} and {D_T}")
+            teacher = run.kept_teacher([layer - 1])  # whose output is the layer's input
         with run.loop({"student": student}, run.lr) as loop:
             for batch in loop:
-                loop.minimise(step_loss(args, student, teacher, batch, layers, h))
+                loop.minimise(step_loss(args, student, teacher, batch, layer, h))
         run.finish(student)
 
 

@@ -31,10 +31,8 @@ class Args(CommonArgs):
     KINDS = ("classification", "regression", "language modelling")
 
     variant: str = variants("finetune,kd,takd", VARIANTS)
-    assistant: str | None = arg(
-        None, "layers x width of the assistant (default: half-way in layers, the teacher's width)", shape=True
-    )
-    selection_examples: int = arg(512, "examples, drawn at random, over which RCCC is computed", low=2)
+    assistant: str | None = arg(None, "its layers x width (default: half-way in layers, teacher's width)", shape=True)
+    selection_examples: int = arg(512, "random examples of RCCC, the SVCCA between first and last layer", low=2)
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -57,7 +55,8 @@ def distil(run: Run, student: PreTrainedModel, teacher: Teacher | None, steps: i
 
 
 def train_assistant(args: Args, run: Run, shape: str, steps: int) -> Teacher:
-    """The assistant, as a teacher. It starts from the teacher's first layers if the student does and widths agree."""
+    """The assistant, as a teacher. One as wide as the student starts as the student does; another from the first layers
+    of the pretrained teacher, if that is as wide, unless `--init random`, and otherwise from random weights."""
     teacher, init, width = run.teacher, run.settings["init"], student_shape(shape)[1]
     if width != student_shape(args.student)[1]:
         copied = teacher.pretrained and args.init != "random" and width == teacher.model.config.hidden_size
@@ -70,21 +69,20 @@ def train_assistant(args: Args, run: Run, shape: str, steps: int) -> Teacher:
 def main(args: Args) -> None:
     for task, teacher in taught_tasks(args):
         config = teacher.model.config
-        shape = (
-            args.assistant or f"{(student_shape(args.student)[0] + config.num_hidden_layers) // 2}x{config.hidden_size}"
-        )
+        layers = (student_shape(args.student)[0] + config.num_hidden_layers) // 2
+        shape = args.assistant or f"{layers}x{config.hidden_size}"
         settings = {name: {"assistant": shape if name == "takd" else None} for name in args.variants}
         for run in task_runs(args, "takd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            guide, steps = None, run.steps
+            guiding, steps = None, run.steps  # the student's teacher
             if run.variant == "takd" and run.kind == "paper":  # all epochs for each of the two
-                guide = train_assistant(args, run, shape, steps)
+                guiding = train_assistant(args, run, shape, steps)
             elif run.variant == "takd":
-                guide = train_assistant(args, run, shape, steps // 2)
+                guiding = train_assistant(args, run, shape, steps // 2)
                 steps = run.left
             elif run.variant == "kd":
-                guide = run.kept_teacher()
+                guiding = run.kept_teacher()
             student = run.student()
-            distil(run, student, guide, steps, run.lr)
+            distil(run, student, guiding, steps, run.lr)
             run.finish(student, analysis=rccc_of(args, task, teacher, student))
 
 

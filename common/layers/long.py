@@ -54,6 +54,8 @@ def long_teacher(args: Any, task: Task) -> str:
         raise BadInput(f"--attention {args.attention}: the teacher's is {name}; give --attention {name}")
     if name and args.window:
         raise BadInput(f"--window {args.window}: the teacher {args.teacher} has one of its own; leave it out")
+    if name and args.init == "random" and "convert" in args.variant:
+        raise BadInput(f"--init random: the teacher {args.teacher} is long and is not converted; leave it out")
     if name is None or hasattr(config, "efficient_attention"):
         return args.teacher
     tokenizer = models.load_tokenizer(source)

@@ -1,15 +1,20 @@
-"""MiniLMv2's relations and their loss against numpy in float64, one text and head at a time; DynaKD's distribution."""
+"""MiniLMv2's relations and their loss against numpy in float64, one text and head at a time; DynaKD's distribution;
+DIST's distance."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
-from conftest import draw, module_of
+from conftest import bert_config, draw, module_of
 from scipy.special import softmax
+from test_input import refused
 from torch import Tensor
 
-minilm, dynakd = module_of("minilm"), module_of("dynakd")
+minilm, dynakd, dist = map(module_of, ("minilm", "dynakd", "dist"))
 
 B, L, h = 3, 5, 2
 LENGTHS = (5, 3, 1)
@@ -40,6 +45,29 @@ def test_the_loss_is_the_papers(width: int) -> None:
     assert torch.autograd.gradcheck(lambda x: minilm.relation_loss(x, T, MASK, h), (S.requires_grad_(),))
 
 
+@pytest.mark.parametrize("variant", ["finetune", "kd", "minilm-kd"])
+def test_only_relations_need_their_heads_and_layer(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = SimpleNamespace(config=bert_config(2, 16))
+    run = SimpleNamespace(student=lambda: model, teacher=SimpleNamespace(model=model), variant=variant, lr=1.0)
+    run.kept_teacher, run.loop = (lambda: None), MagicMock()
+    run.finish = finish = MagicMock()
+    monkeypatch.setattr(minilm, "runs", lambda *_: [run])
+    if variant == "minilm-kd":
+        refused(lambda: minilm.main(minilm.Args(teacher_layer=3)), "--teacher-layer 3")
+        refused(lambda: minilm.main(minilm.Args(relation_heads=5)), "--relation-heads 5")
+    else:
+        minilm.main(minilm.Args(teacher_layer=3, relation_heads=5))
+        finish.assert_called_once()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_dists_inter_class_relation_needs_three_classes(classes: int) -> None:
+    logits, other = draw(4, classes).requires_grad_(), draw(4, classes, seed=1)
+    found = dist.pearson_distance(logits.softmax(-1), other.softmax(-1))
+    found.sum().backward()
+    assert (logits.grad.abs().max() < 1e-12) == (classes == 2)
+
+
 def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
     """Over all draws, weighted by their probabilities, a step is that of the exact gradient, for any baseline."""
     losses, logits = torch.tensor([0.3, 1.1, 0.7]), torch.tensor([0.2, -0.4, 0.5], requires_grad=True)
@@ -48,11 +76,11 @@ def test_dynakd_follows_the_gradient_of_the_expected_loss() -> None:
     for k, loss in enumerate(losses.tolist()):
         choice = dynakd.TeacherChoice(3)
         choice.logits.copy_(logits.detach())
-        choice.usual.fill_(5.0)
+        choice.mean_loss.fill_(5.0)
         choice.learn(k, loss)
         step += logits.detach().softmax(0)[k] * (choice.logits - logits.detach())
-        assert choice.usual.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
-    torch.testing.assert_close(step, -choice.RATE * logits.grad)
+        assert choice.mean_loss.item() == pytest.approx(0.9 * 5.0 + 0.1 * loss)
+    torch.testing.assert_close(step, -choice.LR * logits.grad)
     draws = [choice.draw(torch.Generator().manual_seed(step)) for step in range(2000)]
     # a share differs from its probability by less than 5 standard deviations
     shares = torch.bincount(torch.tensor(draws), minlength=3) / 2000

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import word_tokenizer
 from scipy.special import log_softmax
+from test_input import refused
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from common.args import BadInput
 from common.data import load
+from common.parallel import mean
 from common.train import Ledger, split_batch
 from methods import cmow
 from methods.cmow import encoder_sizes, ordered_product, prefix_products
@@ -76,7 +80,7 @@ def test_encodings_are_the_definition(student: str) -> None:
     assert torch.allclose(one, other) == student.startswith("cbow")
 
 
-@pytest.mark.parametrize("head", cmow.HEADS)
+@pytest.mark.parametrize("head", cmow.GRID["head"])
 @pytest.mark.parametrize("diffcat", [False, True])
 @pytest.mark.parametrize("student", STUDENTS)
 def test_padding_changes_nothing_and_all_weights_learn(student: str, diffcat: bool, head: str, tmp_path: Path) -> None:
@@ -115,9 +119,9 @@ def test_general_distillations_loss() -> None:
     S, L, Y = torch.tensor(s, requires_grad=True), torch.tensor(t), torch.tensor(y)
     CE = -log_softmax(s, 1)[np.arange(6), y]
     masked = torch.where(torch.tensor([0, 1, 0, 0, 1, 0]) > 0, Y, -100)
-    assert cmow.general_loss(S, L, masked).item() == pytest.approx(5 * KL(2.0) + 2 * CE[[1, 4]].mean(), rel=1e-9)
-    assert torch.autograd.gradcheck(lambda x: cmow.general_loss(x, L, masked), (S,))
-    assert cmow.general_loss(S, L, torch.full((6,), -100)).item() == pytest.approx(5 * KL(2.0))  # nothing was masked
+    assert cmow.general_loss(S, L, masked, mean).item() == pytest.approx(5 * KL(2.0) + 2 * CE[[1, 4]].mean(), rel=1e-9)
+    assert torch.autograd.gradcheck(lambda x: cmow.general_loss(x, L, masked, mean), (S,))
+    assert cmow.general_loss(S, L, torch.full((6,), -100), mean).item() == pytest.approx(5 * KL(2.0))  # none masked
 
 
 def test_general_distillation_in_parts_of_a_batch() -> None:
@@ -133,7 +137,7 @@ def test_general_distillation_in_parts_of_a_batch() -> None:
         total = torch.zeros((), dtype=torch.float64)
         for part in parts:
             S, T, y = student(**part.inputs), words[part.inputs["input_ids"]][part.mask], part.labels[part.mask]
-            total = total + part.share * cmow.general_loss(S, T, y, (0.5, 0.25), part.mean_of_tokens)
+            total = total + part.share * cmow.general_loss(S, T, y, part.mean_of_tokens, 0.5, 0.25)
         total.backward()
         return [total.detach(), *(p.grad for p in student.parameters() if p.grad is not None)]
 
@@ -148,11 +152,17 @@ def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
     close(net.embeddings.state_dict(), made.embeddings.state_dict(), rtol=0, atol=0)
     with pytest.raises(BadInput, match="--init"):
         cmow.load_embeddings(model("hybrid-3-9").embeddings, tmp_path)
+    words = word_tokenizer()  # a folder of as many words, which are others
+    BertTokenizer(vocab={word.upper(): i for word, i in words.get_vocab().items()}).save_pretrained(tmp_path)
+    run: Any = SimpleNamespace(teacher=SimpleNamespace(tokenizer=words), task=load("pocket/sst2", None))
+    run.settings = {"diffcat": False}
+    refused(lambda: cmow.build_student(cmow.Args(), run, str(tmp_path)), "has other words")
 
 
 def test_stsb_has_21_classes() -> None:
     task = load("pocket/stsb", None)
     short = replace(task.splits["train"], labels=[0.0, 1.0, 1.05, 2.5, 4.97, 5.0])  # 2.5: between classes 7 and 8
+    refused(lambda: cmow.stsb_classes(replace(task, task=replace(task.task, name="films"))), "is not STS-B")
     classes = cmow.stsb_classes(replace(task, splits=task.splits | {"train": short}))
     assert classes.splits["train"].labels == [0, 0, 0, 8, 20, 20]
     assert (classes.task.labels[0], classes.task.labels[20], len(classes.task.labels)) == ("1.0", "5.0", 21)

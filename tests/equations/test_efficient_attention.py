@@ -110,6 +110,10 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
     assert stages("distil-convert", **shares) == [("distil", 16, 16, 0, 16), ("convert", 128, 4, 0, 16)]
     assert stages("convert-distil-kd", convert_share=0) == [("convert", 128, 0, 0, 16), ("distil", 128, 6, 0, 16)]
     assert stages("kd") == []
+    stages("convert", stage_length=64)  # a model of more positions than its pieces have tokens is another
+    assert [recipe.get("positions") for recipe in recipes] == [128]
+    stages("convert")
+    assert "positions" not in recipes[0]
     paper = stages("convert-distil", budget="paper")  # batches of 2^18 tokens
     assert paper == [("convert", 128, 3000, 0, 2048), ("distil", 128, 0, 3, 2048)]
     has_head = False
@@ -152,6 +156,7 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
         assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
     refused(lambda: long.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
     refused(lambda: long.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
+    refused(lambda: long.long_teacher(replace(args, init="random"), TASKS["sst2"]), "--init random: the teacher")
 
 
 def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
@@ -173,6 +178,22 @@ def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
         assert {"classifier.weight", "bert.pooler.dense.weight"} <= made.keys()
 
 
+def test_only_converted_students_have_copied_projections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long teacher has learnt its own, and its students keep them."""
+    long_one, short_one = (BertForMaskedLM(bert_config(2, 16, initializer_range=0.3)) for _ in range(2))
+    attention.convert(long_one, "longformer", 64)
+    (first, *_) = attention.self_attentions(long_one)
+    torch.nn.init.normal_(first.efficient.query_global.weight)
+    models.save(long_one, word_tokenizer(), tmp_path, "")
+    monkeypatch.setattr(ea, "before_the_task", lambda *_: str(tmp_path))
+    for model, kept in ((long_one, True), (short_one, False)):
+        teacher = SimpleNamespace(name="t", pretrained="t", model=model, tokenizer=word_tokenizer())
+        run: Any = SimpleNamespace(teacher=teacher, variant="convert-distil", task=SimpleNamespace(task=TASKS["sst2"]))
+        (found, *_) = attention.self_attentions(ea.build_student(ea.Args(), run, None))
+        expected = first.efficient.query_global if kept else found.query
+        assert torch.equal(found.efficient.query_global.weight, expected.weight)
+
+
 def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) -> None:
     """A teacher of full attention reads --short-length tokens, a long one what its students do; the soft labels of a
     long student need the second."""
@@ -181,7 +202,9 @@ def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) ->
     models.save(model, word_tokenizer(), tmp_path, "")
     assert ea.teacher_length(replace(args, variant="kd,convert-distil"), task) == 32
     assert ea.teacher_length(replace(args, short_length=64), task) == 64
-    refused(lambda: ea.teacher_length(args, task), "or --short-length 64")
+    refused(lambda: ea.teacher_length(args, task), "or --max-length 32")
+    pocket = replace(args, teacher="pocket", max_length=129)
+    refused(lambda: ea.teacher_length(pocket, SimpleNamespace(task=TASKS["sst2"])), "the teacher reads 128 tokens")
     attention.convert(model, "bigbird", 64)
     models.save(model, word_tokenizer(), tmp_path, "")
     assert ea.teacher_length(args, task) == 64
