@@ -118,12 +118,10 @@ def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
 
 
 def in_row_space(X: Tensor) -> Tensor:
-    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
-
-    The correlations depend on X X' alone. E orthogonal to X's rows adds E E', of second order: no gradient is lost.
-    """
+    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span."""
     if len(X) >= X.shape[1]:
         return X
+    # The correlations depend on X X' alone; E orthogonal to X's rows adds E E', of second order: no gradient is lost
     return X @ torch.linalg.qr(X.detach().T).Q
 
 
@@ -212,7 +210,7 @@ class Args(CommonArgs):
             per_example = row.hidden == "pkd" and row.tokens == "cls"
             remembered = row.hidden == "ccc" and self.memory
             if self.accumulate > 1 and not per_example and not remembered:
-                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch; leave it out, or CCC: --memory 0.9"
+                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch; leave it out, or give --memory"
             for task in self.tasks:
                 if row.tokens == "cls" and self.kind_of(task) == "language modelling":
                     yield f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works"
@@ -306,9 +304,7 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
 
 def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
     """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
-
-    `BadInput` for a student with more layers than the teacher.
-    """
+    `BadInput` for a student with more layers than the teacher."""
     N = len(sequence)
     if variant.layers == "none":
         return []
@@ -403,9 +399,8 @@ def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> d
         return {}
     rccc = {}
     for split in ("train", *task.reported):
-        statistics = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)])
         name = "rccc" if split == "train" else f"rccc_{split}"
-        rccc[name] = statistics.svcca()[0]
+        rccc[name] = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()[0]
     return rccc
 
 
