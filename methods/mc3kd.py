@@ -284,7 +284,7 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
     """
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     t: Any = teacher(batch, layers) if teacher else None
-    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper leaves out T^2 and the direction, KL(teacher || student)
+    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper prints KL(S, T) without T^2, ours is KL(teacher || student)
     loss = baseline(args, batch, s, t)
     if row.hidden == "none":
         return loss

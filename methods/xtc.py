@@ -281,8 +281,8 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
     if bits == 32:
         return
     for module in quantizable(model):
-        if isinstance(module, nn.Linear):  # multiplies codes, exactly; an embedding looks up alpha C
-            module.__class__ = QuantizedLinear
+        if isinstance(module, nn.Linear):
+            module.__class__ = QuantizedLinear  # multiplies codes, exactly; an embedding's parametrisation gives alpha C
             U = V = None
             if lora_rank:  # with U = 0: no change at the start
                 U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
@@ -329,10 +329,10 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     """The sum of a stage's `losses` over a batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
     layers: list[int] = []
     if "hidden" in losses:
-        first = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
+        lowest = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
         if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
-            first = max(0, first - 1)  # their code: one state lower (teacher_layer counts from 0, minus 1)
-        layers = [first, *kept]
+            lowest = max(0, lowest - 1)  # their code: one state lower (teacher_layer counts from 0, minus 1)
+        layers = [lowest, *kept]
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     with AttentionScores() as teacher_scores:
