@@ -282,7 +282,7 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
         return
     for module in quantizable(model):
         if isinstance(module, nn.Linear):
-            module.__class__ = QuantizedLinear  # multiplies codes, exactly; an embedding's parametrisation gives alpha C
+            module.__class__ = QuantizedLinear  # multiplies codes, exactly; an embedding looks up alpha C
             U = V = None
             if lora_rank:  # with U = 0: no change at the start
                 U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
