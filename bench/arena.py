@@ -41,7 +41,7 @@ from bench.matrix import MATRICES, NOTHING_TRIED, Job, Matrix, build, module_of,
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
-from bench.stats import Interval, estimate, holm
+from bench.stats import Estimate, Interval, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
 from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
@@ -263,6 +263,17 @@ def macro_f1(row: Row) -> float | None:
     return fmean(values) if values and row.records()[0]["primary"]["name"] != "macro_f1" else None
 
 
+def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
+    """The best row minus another one: its error is of seeds and test items, of one seed of the items alone."""
+    if (sample := found.sample([(best, 1.0), (row, -1.0)], task)) is None:
+        return None
+    moves = [next(iter(one.cells[task].values())).influence for one in (best, row)]
+    if len(sample.values) > 1 or moves[0] is None or moves[1] is None:
+        return estimate([sample])
+    by_item = moves[0] - moves[1]
+    return Estimate(float(sample.values[0]), 0.0, float(by_item.var(ddof=1)) / len(by_item), len(by_item) - 1)
+
+
 def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
            teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
@@ -275,8 +286,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         said = "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
         return f"{said} Likely causes: {', '.join(causes)}."
     (best, score), *_ = order
-    samples = {row.path: found.sample([(best, 1.0), (row, -1.0)], task) for row, _ in order[1:]}
-    gaps = {path: estimate([sample]) for path, sample in samples.items() if sample}
+    gaps = {row.path: one for row, _ in order[1:] if (one := gap_of(found, task, best, row)) is not None}
     p = dict(zip(gaps, holm([one.p for one in gaps.values()]), strict=True))
 
     def tie(row: Row) -> str:
@@ -290,7 +300,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         if said := tie(row):
             return said
         one = gaps[row.path]
-        return f"{100 * one.mean:.1f} points {side}" + " (one seed: it may be noise)" * math.isnan(one.p)
+        return f"{100 * one.mean:.1f} points {side}" + " (one seed: another may differ)" * (len(best.cells[task]) == 1)
 
     said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
     baseline = Table(found.tasks, [row for row, _ in order], []).baseline(best, "vanilla KD")
