@@ -268,7 +268,9 @@ class Objective(nn.Module):
             raise BadInput(f"--variant {hidden}: compares states of one width; --student {shape}, or lin or cka")
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
-        projection: Any = partial(nn.Linear, D_S, D_T) if hidden == "lin" else nn.Identity
+        projection: Any = nn.Identity
+        if hidden == "lin":
+            projection = partial(nn.Linear, D_S, D_T)
         self.projections: Any = nn.ModuleList(nn.ModuleList(projection() for _ in stack) for stack in self.layers)
         self.teacher_layers = sorted({layer for stack in self.layers for layer in stack})
         self.reads_teacher = outputs != "labels" or bool(self.layers)
@@ -291,17 +293,16 @@ class Objective(nn.Module):
             if self.hidden == "cka":
                 L_H.append(self.cka[k].add(stacked_covariances(pairs), batch).mean())
             else:
-                # the loop weighs a minibatch by its predictions, as which the decoder's states are counted
-                share = {"all": batch.of_tokens, "cls": batch.of_examples}[self.args.tokens] / batch.share
-                losses = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs])
-                L_H.append(losses.mean() * (1 if k == 1 else share))
+                distance = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean()
+                if k == 0:  # the loop weighs a minibatch by its predictions, which the decoder's states are
+                    share = {"all": batch.of_tokens, "cls": batch.of_examples}[self.args.tokens]
+                    distance = distance * (share / batch.share)
+                L_H.append(distance)
         return loss + self.args.beta * term("hidden", torch.stack(L_H).mean())
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
-        """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction.
-
-        L_CLM is a class's cross-entropy. For scores both are squared errors.
-        """
+        """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction. L_CLM
+        is a class's cross-entropy. For scores both are squared errors."""
         logits, labels = batch.predictions(s)
         loss: Any = 0.0
         if self.outputs != "teacher":
@@ -328,11 +329,9 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
-        """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`.
-
-        In one process the second pass draws the same dropout again. In several it draws another for every part but the
-        first: the sums, and so the gradient, are then exact without dropout alone.
-        """
+        """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`. In one process the
+        second pass draws the same dropout again. In several it draws another for every part but the first: the sums,
+        and so the gradient, are then exact without dropout alone."""
         sums = [Covariances() for _ in self.layers]
         with torch.random.fork_rng():
             for part in (batch, *batch.rest):

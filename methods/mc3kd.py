@@ -210,15 +210,18 @@ class Args(CommonArgs):
             per_example = row.hidden == "pkd" and row.tokens == "cls"
             remembered = row.hidden == "ccc" and self.memory
             if self.accumulate > 1 and not per_example and not remembered:
-                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch; leave it out, or give --memory"
+                hint = "leave it out, or with the CCC add --memory 0.9"
+                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; {hint}"
             for task in self.tasks:
                 if row.tokens == "cls" and self.kind_of(task) == "language modelling":
                     yield f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works"
 
     def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
         """PKD's loss has another scale; its beta has the grid of its own paper."""
-        own = {"beta": (10.0, 100.0, 500.0, 1000.0)} if VARIANTS[variant].hidden == "pkd" else {}
-        return super().grid(variant) | own
+        space = super().grid(variant)
+        if VARIANTS[variant].hidden == "pkd":
+            space["beta"] = (10.0, 100.0, 500.0, 1000.0)
+        return space
 
     def unused(self, variant: str) -> set[str]:
         return {"finetune": {"alpha", "beta"}, "kd": {"beta"}}.get(variant, set())
@@ -278,10 +281,8 @@ class Memory(torch.nn.Module):
 
 def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
               layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
-
-    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
-    """
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone. Student layer
+    i is guided by `layers[i - 1]`; with `--memory`, `memories[i - 1]` has the covariances of earlier batches."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     t: Any = teacher(batch, layers) if teacher else None
     # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper prints KL(S, T) without T^2, ours is KL(teacher || student)
