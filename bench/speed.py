@@ -57,7 +57,7 @@ from common.layers import attention, onnx, packed
 from common.losses import kd_loss
 from common.tasks import TASKS
 from methods import cmow
-from methods.cka import cka_loss, of_pairs
+from methods.cka import cka_loss, stacked_covariances
 from pocket.models import SPECIAL_TOKENS
 
 TOLERANCE = 0.2
@@ -605,7 +605,7 @@ def alignments(folder: Path, tiny: bool) -> Contenders:
         K, L = (X @ X.mT for X in (S - S.mean(-2, keepdim=True), T - T.mean(-2, keepdim=True)))
         return 1 - ((K * L).sum((-2, -1)) / (K.norm(dim=(-2, -1)) * L.norm(dim=(-2, -1)))).sqrt()
 
-    return gradients({"grams": grams, "fast": lambda S: cka_loss(of_pairs(zip(S, T, strict=True)))}, S)
+    return gradients({"grams": grams, "fast": lambda S: cka_loss(stacked_covariances(zip(S, T, strict=True)))}, S)
 
 
 def compositions(fast: str, folder: Path, tiny: bool) -> Contenders:

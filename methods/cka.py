@@ -85,7 +85,7 @@ def centred(X: Tensor) -> Tensor:
     return X - X.detach().mean(-2, keepdim=True)
 
 
-def of_pairs(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
+def stacked_covariances(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
     """The covariances of m pairs of layers, one pair at a time: the states of all are never in memory at once."""
     each = [covariances(S, T) for S, T in pairs]
     return Covariances(*(torch.stack(parts) for parts in zip(*each, strict=True)))
@@ -100,9 +100,8 @@ def cka_loss(sums: Covariances) -> Tensor:
 class MinibatchCKA:
     """Eq. 4: L_H of the covariances that are summed over a batch's minibatches, which `add` takes one by one.
 
-    Detached: the last minibatch's loss is the batch's, and those before it have no gradient. The last one's stands for
-    all B, so it is multiplied by B: its mean over divisions of a batch is then about the exact one. Exact, where
-    `total` gives the sums over all minibatches: each one's loss is the batch's, with its own part of the gradient.
+    Detached: the last minibatch's gradient, B times, stands for all; its mean over divisions of a batch is about the
+    exact one. Exact, where `total` gives the sums over all minibatches: each one has its own part of the gradient.
     """
 
     def __init__(self, total: Covariances | None = None) -> None:
@@ -111,14 +110,14 @@ class MinibatchCKA:
     def add(self, part: Covariances, batch: Batch) -> Tensor:
         """(m,), which the loop multiplies by the minibatch's share of its batch, `batch.share`."""
         if self.total is not None:
-            # d L(C_1 + ... + C_B) = sum_b L'(C) d C_b. C_b - C_b.detach() is zero and has C_b's gradient: the value
-            # is L(C), the gradient L'(C) d C_b. The loop multiplies it by the share, so here it is divided by it
-            return cka_loss(self.total.plus(Covariances(*((C - C.detach()) / batch.share for C in part))))
-        B = batch.number + 1  # at the last minibatch
+            # own is 0 with C_b's gradient: value L(C), gradient L'(C) dC_b; the loop multiplies by the share
+            own = Covariances(*((C - C.detach()) / batch.share for C in part))
+            return cka_loss(self.total.plus(own))
+        B = batch.number + 1  # at the last minibatch; lerp(C, C, B) has the value C and B times its gradient
         sums = self.sums.plus(Covariances(*(torch.lerp(C.detach(), C, B) for C in part)))
         self.sums = Covariances(*(C.detach() for C in sums))
         if not batch.last:
-            return torch.zeros_like(part.TS[:, 0, 0])
+            return torch.zeros_like(part.TS[:, 0, 0])  # the batch's loss counts once, at its last minibatch
         return cka_loss(sums) / batch.share
 
 
@@ -129,18 +128,16 @@ def hidden_loss(hidden: str, S: Tensor, T: Tensor) -> Tensor:
     return (S - T).square().mean()
 
 
-def layer_map(N: int, m: int, given: str = "uniform") -> list[int]:
-    """The teacher layers of 1..N that guide student layers 1..m: ceil(i N / m), the last included; or those given.
-
-    `BadInput` for more student layers than N, and for layers that are not there.
-    """
+def layer_map(N: int, m: int, rule: str = "uniform") -> list[int]:
+    """The teacher layers of 1..N that guide student layers 1..m: ceil(i N / m), the last included; or those listed.
+    `BadInput` for more student layers than N, and for layers that are not there."""
     if m > N:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    if given == "uniform":
+    if rule == "uniform":
         return [-(-i * N // m) for i in range(1, m + 1)]
-    layers = [int(layer) for layer in given.split(",")]
+    layers = [int(layer) for layer in rule.split(",")]
     if len(layers) > m or max(layers) > N:
-        raise BadInput(f"--layer-map {given}: must name up to {m} of the teacher's {N}, one for each student layer")
+        raise BadInput(f"--layer-map {rule}: must name up to {m} of the teacher's {N}, one for each student layer")
     return layers
 
 
@@ -224,16 +221,16 @@ class Args(CommonArgs):
             row = row._replace(pretraining=False)
         if row.outputs == "both":
             row = row._replace(outputs=self.outputs)
-        if row.pretraining and (row.outputs == "labels" or not kind.written):  # the paper fine-tunes its BERTs so
+        if row.pretraining and (row.outputs == "labels" or not kind.written):  # B.3: no hidden loss after pre-training
             row = row._replace(hidden="none")
         return row
 
     def versions(self, variant: str) -> dict[str, Any]:
-        """Version 1 of eq. 4's detached gradient was 1 / B of the exact one."""
-        divided = max(self.minibatches, self.pretraining_minibatches or 1) > 1 and self.history == "detached"
-        if divided and VARIANTS[variant].hidden == "cka":
-            return {"minibatch_cka": 2}
-        return {}
+        """Version 1 of eq. 4's detached gradient was 1 / B of the exact one; the means weighed tokens unevenly."""
+        hidden, parts = VARIANTS[variant].hidden, max(self.minibatches, self.pretraining_minibatches or 1)
+        if parts == 1 or hidden == "none" or (hidden == "cka" and self.history == "exact"):
+            return {}
+        return {f"minibatch_{hidden}": 2}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -258,9 +255,8 @@ class Objective(nn.Module):
     """What a stage minimises: L = L_CLM + L_Dist + beta L_H, or what is left of it.
 
     `layers`: of the encoder (and of the decoder) a list, the partners of student layers 1, 2, ...; none without a
-    hidden loss. `teacher_layers`: all partners, each once.
-    `projections`: what the student's states pass through, trained with it: Lin's, which start at random. `BadInput`
-    for widths that `hidden` cannot compare.
+    hidden loss. `teacher_layers`: all partners, each once. `projections`: what the student's states pass through,
+    trained with it: Lin's, which start at random. `BadInput` for widths that `hidden` cannot compare.
     """
 
     def __init__(self, args: Args, outputs: str, hidden: str, student: Any, teacher: Any) -> None:
@@ -272,8 +268,10 @@ class Objective(nn.Module):
             raise BadInput(f"--variant {hidden}: compares states of one width; --student {shape}, or lin or cka")
         depths = zip(models.stack_depths(teacher), models.stack_depths(student), strict=True)
         self.layers = [layer_map(N, m, args.layer_map) for N, m in depths if hidden != "none"]
-        stacks = [[nn.Linear(D_S, D_T) if hidden == "lin" else nn.Identity() for _ in stack] for stack in self.layers]
-        self.projections: Any = nn.ModuleList(map(nn.ModuleList, stacks))
+        projection: Any = nn.Identity
+        if hidden == "lin":
+            projection = partial(nn.Linear, D_S, D_T)
+        self.projections: Any = nn.ModuleList(nn.ModuleList(projection() for _ in stack) for stack in self.layers)
         self.teacher_layers = sorted({layer for stack in self.layers for layer in stack})
         self.reads_teacher = outputs != "labels" or bool(self.layers)
         self.cka: list[MinibatchCKA] = []  # one a stack, over the minibatches of the batch at hand
@@ -285,7 +283,7 @@ class Objective(nn.Module):
             self.cka = [MinibatchCKA() for _ in self.layers]
             if self.args.history == "exact" and batch.rest:
                 self.cka = [MinibatchCKA(total) for total in self.first_pass(student, teacher, batch)]
-        s, t = self.both(student, teacher, batch)
+        s, t = self.model_outputs(student, teacher, batch)
         loss = baseline(self.args, batch, s, t) if self.outputs == "kd" else mean(self.output_losses(batch, s, t))
         if not self.layers:
             return loss
@@ -293,17 +291,18 @@ class Objective(nn.Module):
         for k in range(len(self.layers)):
             pairs = self.states(k, s, t, batch)
             if self.hidden == "cka":
-                of_layers = self.cka[k].add(of_pairs(pairs), batch)
+                L_H.append(self.cka[k].add(stacked_covariances(pairs), batch).mean())
             else:
-                of_layers = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs])
-            L_H.append(of_layers.mean())
+                distance = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean()
+                if k == 0:  # the loop weighs a minibatch by its predictions, which the decoder's states are
+                    share = {"all": batch.of_tokens, "cls": batch.of_examples}[self.args.tokens]
+                    distance = distance * (share / batch.share)
+                L_H.append(distance)
         return loss + self.args.beta * term("hidden", torch.stack(L_H).mean())
 
     def output_losses(self, batch: Batch, s: Any, t: Any) -> Tensor:
-        """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction.
-
-        L_CLM is a class's cross-entropy. For scores both are squared errors.
-        """
+        """L_CLM (eqs. 5-6) + L_Dist, KL(teacher || student) at T = 1, or one of the two: (n,), one a prediction. L_CLM
+        is a class's cross-entropy. For scores both are squared errors."""
         logits, labels = batch.predictions(s)
         loss: Any = 0.0
         if self.outputs != "teacher":
@@ -312,33 +311,32 @@ class Objective(nn.Module):
             loss = loss + term("KL", kl_loss(logits, batch.predictions(t)[0], temperature=1.0))  # L_Dist
         return loss
 
-    def both(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
+    def model_outputs(self, student: Any, teacher: Teacher, batch: Batch) -> tuple[Any, Any]:
         """Both models' outputs on a batch; None for a teacher that is not read."""
         t = teacher(batch, self.teacher_layers) if self.reads_teacher else None
         return student(**batch.inputs, output_hidden_states=bool(self.layers)), t
 
     def states(self, k: int, s: Any, t: Any, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
         """The matched states of stack k, 0 the encoder, 1 the decoder, pair by pair: (n, D_S) and (n, D_T)."""
-        name = (["hidden_states"], ["encoder_hidden_states", "decoder_hidden_states"])[len(self.layers) - 1][k]
-        flat = partial(models.vectors, mask=batch.mask, tokens=self.args.tokens, family=self.family)
+        name = "hidden_states" if len(self.layers) == 1 else "encoder_hidden_states"
+        select = partial(models.vectors, mask=batch.mask, tokens=self.args.tokens, family=self.family)
         if k == 1:
-            flat = partial(models.vectors, mask=batch.labels >= 0)  # the tokens of the text to be written
+            name = "decoder_hidden_states"
+            select = partial(models.vectors, mask=batch.labels >= 0)  # the tokens of the text to be written
         for i, (l, project) in enumerate(zip(self.layers[k], self.projections[k], strict=True), start=1):
-            S, T = project(flat(s[name][i])), flat(t[name][l])  # state 0 is the embeddings
+            S, T = project(select(s[name][i])), select(t[name][l])  # state 0 is the embeddings
             yield whole(S), whole(T)  # after the projection: each process counts its own rows in W's gradient
 
     @torch.no_grad()
     def first_pass(self, student: Any, teacher: Teacher, batch: Batch) -> list[Covariances]:
-        """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`.
-
-        In one process the second pass draws the same dropout again. In several it draws another for every part but the
-        first: the sums, and so the gradient, are then exact without dropout alone.
-        """
+        """Eq. 4's sums over all minibatches of a batch, stack by stack, for `--history exact`. In one process the
+        second pass draws the same dropout again. In several it draws another for every part but the first: the sums,
+        and so the gradient, are then exact without dropout alone."""
         sums = [Covariances() for _ in self.layers]
         with torch.random.fork_rng():
             for part in (batch, *batch.rest):
-                s, t = self.both(student, teacher, part)
-                sums = [before.plus(of_pairs(self.states(k, s, t, part))) for k, before in enumerate(sums)]
+                s, t = self.model_outputs(student, teacher, part)
+                sums = [C.plus(stacked_covariances(self.states(k, s, t, part))) for k, C in enumerate(sums)]
         return sums
 
 
@@ -349,7 +347,7 @@ PAPER_EPOCHS = 6  # distilBART's; the paper gives none for its tasks
 # Pre-training, by the teacher's family: epochs, and the texts of an epoch where the corpus is a stream. The paper does
 # not pre-train BART; we use mBART's schedule
 PAPER_PRETRAINING = {"bert": (30, 320_000), "bart": (25, 40_000), "mbart": (25, 40_000), "t5": (25, 40_000)}
-# The feed-forward widths that the paper's sizes imply, where they are not in the teacher's ratio
+# The feed-forward widths that the paper's numbers of parameters imply, by family and size
 PAPER_FFN = {("bart", "6x640"): 4096, ("bart", "6x768"): 4096, ("bart", "12x768"): 3072, ("bart", "24x768"): 3072,
              ("bert", "8x512"): 3072, ("bert", "12x512"): 3072, ("t5", "12x768"): 2048, ("t5", "24x768"): 2048,
              ("t5", "24x1024"): 2816, ("t5", "48x1024"): 2816}  # fmt: skip
@@ -366,16 +364,17 @@ def student_settings(args: Args, teacher: Any) -> dict[str, Any]:
     return settings
 
 
-def first_student(args: Args, teacher: PreTrainedModel, family: Any) -> PreTrainedModel:
-    """What pre-training starts from: random weights, the teacher's layers, or those of a student in a folder."""
+def first_student(args: Args, init: str, teacher: PreTrainedModel, family: Any) -> PreTrainedModel:
+    """What pre-training starts from, which `init` says: random weights, the teacher's layers, or `--init` NAME's."""
     layers, width = student_shape(args.student)
-    if args.init == "random":
+    if init == "random":
         config = models.student_config(teacher.config, layers, width, **student_settings(args, teacher.config))
         return models.build(config, family)
-    if args.init in ("pretrained", "teacher"):
+    if init in ("pretrained", "teacher"):
         return models.keep_layers(models.trainable_copy(teacher), args.keep, layers)
-    warm = family.from_pretrained(models.source(args.init), use_safetensors=True, dtype=torch.float32)
-    return models.keep_layers(warm, args.keep, layers)
+    name = models.source(args.init)
+    student, _ = models.read_model(name, models.load_config(name, "--init"), family, argument="--init")
+    return models.keep_layers(student, args.keep, layers)
 
 
 def pretraining_texts(args: Args, run: Run) -> tuple[text.Texts, int]:
@@ -399,7 +398,8 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     outputs = "teacher"
     if written:  # it also learns the true text
         outputs, family = "both", AutoModelForSeq2SeqLM
-    if (source := args.pretraining_teacher) and models.load_config(source).vocab_size != config.vocab_size:
+    source = args.pretraining_teacher
+    if source and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
     batch_size = args.pretraining_batch_size or args.batch_size
     length = args.pretraining_max_length or args.max_length
@@ -408,9 +408,9 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     objective = Objective(args, outputs, hidden, student.config, config)
 
     def build(base: PreTrainedModel) -> PreTrainedModel:
-        """The student at the start of this stage, and new projections, from `--seed`."""
+        """First weights of the student and of Lin's projections, from `--seed` alone: several runs share the stage."""
         torch.manual_seed(args.seed)
-        first = first_student(args, base, family)
+        first = first_student(args, run.settings["init"], base, family)
         for module in objective.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
@@ -424,12 +424,13 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
         held_out=HELD_OUT, optimizer={"parts": args.pretraining_minibatches or args.minibatches},
         more=key | {"hidden": hidden, "init": run.settings["init"]} | args.versions(run.variant),
     )  # fmt: skip
-    source, watched = args.pretraining_teacher, partial(watch, objective)
-    made = text.pretrain(run, "pretraining", recipe, build, objective, source, watched)
-    weights = family.from_pretrained(made.folder, use_safetensors=True, dtype=torch.float32).state_dict()
-    student.load_state_dict(weights, strict=False)  # all but the pooler and the classifier
-    run.started_from = f"pre-training #{made.folder.name}"
-    return made.notes["validation"]
+    stage = text.pretrain(run, "pretraining", recipe, build, objective, source, partial(watch, objective))
+    weights = family.from_pretrained(stage.folder, use_safetensors=True, dtype=torch.float32).state_dict()
+    missing, _ = student.load_state_dict(weights, strict=False)  # the pooler and the head are new
+    if lost := [name for name in missing if models.in_body(student, name)]:
+        raise BadInput(f"--teacher {teacher.name}: its masked language model has no {lost[0]}; --pretraining off works")
+    run.started_from = f"pre-training #{stage.folder.name}"
+    return stage.notes["validation"]
 
 
 def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel) -> list[float]:
@@ -485,7 +486,7 @@ def main(args: Args) -> None:
         task = data.prompted(data.load(name, **args.source), args.prompt)
         task = replace(task, task=replace(task.task, target_length=args.target_max_length))
         plans = {variant: args.plan(variant, name) for variant in args.variants}
-        rows = {variant: {"labels_alone": plan[:2] == ("labels", "none")} for variant, plan in plans.items()}
+        rows = {row: {"labels_alone": (plan.outputs, plan.hidden) == ("labels", "none")} for row, plan in plans.items()}
         for run in task_runs(args, "cka", task, get_teacher(args, task), rows, **shared):
             train_row(args, run, plans[run.variant])
 

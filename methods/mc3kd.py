@@ -90,15 +90,17 @@ def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | Non
     S, T = S.double(), T.double()
     S, T = S - S.mean(0), T - T.mean(0)
     if memory is None:
-        (SS, TT, TS), n = scatters(in_row_space(S), in_row_space(T)), float(len(S))
+        n = float(len(S))
+        SS, TT, TS = scatters(in_row_space(S), in_row_space(T))
     else:
-        (SS, TT, TS), n = memory.join(S, T)
+        n, SS, TT, TS = memory.join(S, T)
     S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
     # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
     r_s: Any = ridge
     r_t: Any = ridge
     if shrinkage is not None:
-        r_s, r_t = (shrinkage / n * X.trace() + 1e-30 for X in (S_ss, S_tt))  # 1e-30: of vectors that do not vary
+        r_s = shrinkage / n * S_ss.trace() + 1e-30  # = shrinkage D/n mean variance; > 0 for Cholesky
+        r_t = shrinkage / n * S_tt.trace() + 1e-30
     S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
     S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
     # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
@@ -116,19 +118,17 @@ def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
 
 
 def in_row_space(X: Tensor) -> Tensor:
-    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span.
-
-    The basis needs no gradient: moved out of that space, a vector changes no correlation to first order.
-    """
+    """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span."""
     if len(X) >= X.shape[1]:
         return X
+    # The correlations depend on X X' alone; E orthogonal to X's rows adds E E', of second order: no gradient is lost
     return X @ torch.linalg.qr(X.detach().T).Q
 
 
 def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
     """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
 
-    With n <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
+    With n - 1 <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
     `shrinkage` sets a ridge that grows with D/n in its place, and `memory`, which the batch then joins, adds earlier
     batches. Raises `BadInput` where the ridge leaves no inverse; of vectors that are not finite the value is NaN.
     """
@@ -137,16 +137,16 @@ def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memo
         return S.sum() * 0.0  # one vector has no covariance
     if memory is not None:
         n = round(n / (1 - memory.kept))
-    if n <= D and shrinkage is None:
-        warn_once(f"a batch has no more vectors than their {D} dimensions, where the CCC tells nothing; --memory 0.9,"
+    if n - 1 <= D and shrinkage is None:  # centred vectors span n - 1 dimensions
+        warn_once(f"a batch has fewer than {D + 2} vectors of {D} dimensions: the CCC tells nothing; --memory 0.9,"
                   " --shrinkage 1, or a larger --batch-size")  # fmt: skip
     with torch.autocast(S.device.type, enabled=False):
         try:
             return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
         except torch.linalg.LinAlgError as error:
             if S.isfinite().all() and T.isfinite().all():
-                larger = max(1e-3, 10 * ridge)
-                raise BadInput(f"--ridge {ridge}: leaves a covariance without an inverse; try {larger:g}") from error
+                used = f"--ridge {ridge}" if shrinkage is None else f"--shrinkage {shrinkage}"
+                raise BadInput(f"{used}: leaves a covariance without an inverse; a larger one works") from error
             return S.sum() * math.nan  # the loop says at which batch
 
 
@@ -187,7 +187,7 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "language modelling")
     VARIANTS = VARIANTS
-    # Appendix A's values, where T is 20. Its betas weigh the sum of 768 correlations, ours their mean: 0.1 is 77 here
+    # Appendix A's values, where T is 20. Its beta weighs a sum of D correlations: D times as large here, 0.1 is 77
     GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
@@ -207,14 +207,21 @@ class Args(CommonArgs):
                 continue
             if row.last == "out" and student_shape(self.student)[0] < 2:
                 yield f"--student {self.student}: its last layer is left out, so it needs 2 or more; or --last in"
-            by_row = row.hidden == "pkd" and row.tokens == "cls"
+            per_example = row.hidden == "pkd" and row.tokens == "cls"
             remembered = row.hidden == "ccc" and self.memory
-            if self.accumulate > 1 and not by_row and not remembered:
-                instead = "leave it out, or with the CCC add --memory 0.9"
-                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; {instead}"
+            if self.accumulate > 1 and not per_example and not remembered:
+                hint = "leave it out, or with the CCC add --memory 0.9"
+                yield f"--accumulate {self.accumulate}: the hidden loss is of a batch's tokens; {hint}"
             for task in self.tasks:
                 if row.tokens == "cls" and self.kind_of(task) == "language modelling":
                     yield f"--variant {name}: compares [CLS] vectors, and {task} has none; --tokens all works"
+
+    def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
+        """PKD's loss has another scale; its beta has the grid of its own paper."""
+        space = super().grid(variant)
+        if VARIANTS[variant].hidden == "pkd":
+            space["beta"] = (10.0, 100.0, 500.0, 1000.0)
+        return space
 
     def unused(self, variant: str) -> set[str]:
         return {"finetune": {"alpha", "beta"}, "kd": {"beta"}}.get(variant, set())
@@ -247,8 +254,8 @@ PAPER_EPOCHS = 4
 class Memory(torch.nn.Module):
     """`--memory`: S'S, T'T and T'S of the batches before, with which a batch of few vectors is judged.
 
-    A batch multiplies them by `kept` before it joins: of n vectors a batch, n / (1 - kept) count in the end. Each is
-    centred by its own mean.
+    A batch, with `--accumulate` a part of it, multiplies them by `kept` before it joins, centred by its own mean: of n
+    vectors in each, n / (1 - kept) count in the end.
     """
 
     n: Tensor
@@ -259,61 +266,57 @@ class Memory(torch.nn.Module):
         for name, shape in (("SS", (D_S, D_S)), ("TT", (D_T, D_T)), ("TS", (D_T, D_S)), ("n", ())):
             self.register_buffer(name, torch.zeros(shape))
 
-    def join(self, S: Tensor, T: Tensor) -> tuple[list[Tensor], float]:
-        """S'S, T'T and T'S of a batch and of those before it, and the number of vectors that count.
-
-        The batch's own len(S) vectors alone have a gradient. Theirs is len(S) / n of what they would have alone: it is
-        scaled by n / len(S), so that beta means the same with a memory and without. No value changes.
-        """
+    def join(self, S: Tensor, T: Tensor) -> tuple[float, Tensor, Tensor, Tensor]:
+        """The number of vectors that count, and S'S, T'T and T'S of a batch and of those before it."""
         n = len(S) + float(self.kept * self.n)
+        # Only the batch's own S has a gradient, times n / len(S), so that beta means the same without a memory;
+        # lerp(S, S, w) has the value S and w times its gradient
         S = torch.lerp(S.detach(), S, n / len(S))
-        past: list[Tensor] = [self.SS, self.TT, self.TS]  # type: ignore[list-item]
-        joined = [now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True)]
-        for before, now in zip([*past, self.n], [*joined, torch.tensor(n)], strict=True):
+        *past, _ = self.buffers()
+        SS, TT, TS = (now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True))
+        for before, now in zip(self.buffers(), [SS, TT, TS, torch.tensor(n)], strict=True):
             before.copy_(now.detach())
-        return joined, n
+        return n, SS, TT, TS
 
 
 def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
               layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone.
-
-    `layers[i - 1]` guides student layer i; with `--memory`, `memories[i - 1]` has the covariances of earlier batches.
-    """
+    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone. Student layer
+    i is guided by `layers[i - 1]`; with `--memory`, `memories[i - 1]` has the covariances of earlier batches."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
     t: Any = teacher(batch, layers) if teacher else None
-    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper leaves out T^2 and the direction, KL(teacher || student)
+    # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper prints KL(S, T) without T^2, ours is KL(teacher || student)
     loss = baseline(args, batch, s, t)
     if row.hidden == "none":
         return loss
-    compared = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
-    pairs = [(compared(s.hidden_states[i]), compared(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
+    select = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
+    pairs = [(select(s.hidden_states[i]), select(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
     if row.hidden == "pkd":
         distances = torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)
         return loss + row.beta * mean(term("PKD", distances))
     # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
     L_CCC: Any = 0.0
     for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
-        L_CCC -= ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory) / min(S.shape[1], T.shape[1])
+        corr = ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory)
+        L_CCC = L_CCC - corr / min(S.shape[1], T.shape[1])
     # eq. 8
     return loss + row.beta * term("CCC", L_CCC)
 
 
 def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
     """The teacher layers of student layers 1, 2, ...; without the last student layer's where `last` is "out".
-
-    `BadInput` for a student with more layers than the teacher.
-    """
+    `BadInput` for a student with more layers than the teacher."""
     N = len(sequence)
     if variant.layers == "none":
         return []
     if m > N:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    layers = {
-        "last": list(range(N - m + 1, N + 1)),  # PKD-Last, 12 -> 6: layers 7 to 12
-        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
-        "selected": select_layers(sequence, m),
-    }[variant.layers]
+    if variant.layers == "last":
+        layers = list(range(N - m + 1, N + 1))  # PKD-Last, 12 -> 6: layers 7 to 12
+    elif variant.layers == "skip":
+        layers = [i * N // m for i in range(1, m + 1)]  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
+    else:
+        layers = select_layers(sequence, m)
     if variant.last == "out":
         layers.pop()
     return layers
@@ -397,8 +400,8 @@ def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> d
         return {}
     rccc = {}
     for split in ("train", *task.reported):
-        statistics = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)])
-        rccc[f"rccc_{split}".removesuffix("_train")] = statistics.svcca()[0]
+        name = "rccc" if split == "train" else f"rccc_{split}"
+        rccc[name] = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()[0]
     return rccc
 
 
@@ -413,7 +416,7 @@ def distil(args: Args, run: Run, student: PreTrainedModel, layers: list[int]) ->
         widths = student.config.hidden_size, run.teacher.model.config.hidden_size
         modules["memory"] = memories = torch.nn.ModuleList(Memory(args.memory, *widths) for _ in layers)
     if run.variant != "finetune":
-        teacher = run.kept_teacher(layers)
+        teacher = run.kept_teacher(layers)  # its outputs and these states may be read from disk
     with run.loop(modules, run.lr) as loop:
         loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
@@ -440,7 +443,7 @@ def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, of_teacher: dict[str, Any]) -> None:
+def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, teacher_analysis: dict[str, Any]) -> None:
     """A row's student and its record; choosing the layers is part of the method and of its cost."""
     row = args.row(run.variant)
     layers = partners(row, sequence, student_shape(args.student)[0])
@@ -449,18 +452,18 @@ def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, of_teac
     student = run.student()
     distil(args, run, student, layers)
     analysis = rccc_of(args, run.task, run.teacher, student) | {"layers": layers}
-    run.finish(student, analysis=analysis, teacher_analysis=of_teacher)
+    run.finish(student, analysis=analysis, teacher_analysis=teacher_analysis)
 
 
 def main(args: Args) -> None:
     for task, teacher in taught_tasks(args):
         settings = settings_of(args, teacher)
         sequence, cost = layer_correlations(args, task, teacher)
-        of_teacher: dict[str, Any] = {}
+        analysis: dict[str, Any] = {}
         if sequence:
-            of_teacher = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
+            analysis = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
-            train_row(args, run, sequence, cost, of_teacher)
+            train_row(args, run, sequence, cost, analysis)
 
 
 if __name__ == "__main__":

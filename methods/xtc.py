@@ -66,17 +66,17 @@ def quantised(W: Tensor, bits: int, per_row: bool = False) -> tuple[Tensor, Tens
         return x.mean(-1, keepdim=True) if per_row else x.mean()
 
     if bits == 1:
-        # alpha = mean |W|; C = sign(W), sign(0) = 1
-        C, alpha = 2 * (W >= 0).to(W) - 1, mean_of(W.abs())
+        C = 2 * (W >= 0).to(W) - 1  # sign(W), sign(0) = 1
+        alpha = mean_of(W.abs())
     else:
-        # delta = 0.7 mean |W|; C = sign(W) where |W| > delta, else 0; alpha = mean of the |W| above delta
-        large = (W.abs() > 0.7 * mean_of(W.abs())).to(W)
-        C, alpha = W.sign() * large, mean_of(W.abs() * large) / mean_of(large).clamp(min=packed.TINY)
+        above = (W.abs() > 0.7 * mean_of(W.abs())).to(W)  # 1 where |W| > delta = 0.7 mean |W|, else 0
+        C = W.sign() * above
+        alpha = mean_of(W.abs() * above) / mean_of(above).clamp(min=packed.TINY)  # mean of the |W| above delta
     return C, alpha.clamp(min=packed.TINY)
 
 
 def straight_through(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
-    """`codes`, bit by bit, where x is about codes * scale; the gradient that reaches x is that of x / scale."""
+    """The value of `codes`, the gradient of x / scale: x - x.detach() is 0 and has x's gradient."""
     return codes + (x - x.detach()) / scale
 
 
@@ -98,15 +98,13 @@ def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> A
 
 def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Any:
     """L_att, the sum over pairs of layers of 1/h sum_i MSE(A_i^S, A_i^T): (B, h, L, L) scores, between tokens alone."""
-    both = mask[:, :, None] & mask[:, None, :]  # (B, L, L): query and key are tokens
-    return sum(masked_mse(A_S, A_T, both, axis=1) for A_S, A_T in zip(student, teacher, strict=True))
+    valid = mask[:, :, None] & mask[:, None, :]  # (B, L, L): query and key are tokens
+    return sum(masked_mse(A_S, A_T, valid, axis=1) for A_S, A_T in zip(student, teacher, strict=True))
 
 
 def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference.
-
-    The authors' code divides it by C: its mean is over the batch and the classes.
-    """
+    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference. The
+    authors' code divides it by C: its mean is over the batch and the classes."""
     if student.shape[-1] == 1:
         return (student - teacher)[:, 0].square()
     # L_logit = CE(p^S, p^T), temperature 1
@@ -242,7 +240,7 @@ class QuantizedLinear(nn.Linear):
     """Eq. 2: y = (W~ + UV) x~ + b, W~ = alpha C of a Quantizer; for each token x~ = s X, s = max|x| / 127,
     X = round(x / s), again with the gradient straight through.
 
-    C X, a sum of integers, is exact, and is scaled afterwards: `packed.PackedLinear` gives the same bits.
+    In float32 C X, a sum of integers, is exact, and is scaled afterwards: `packed.PackedLinear` gives the same bits.
     """
 
     lora_U: nn.Parameter | None  # (out, r)
@@ -274,19 +272,17 @@ def quantizable(model: PreTrainedModel) -> list[nn.Module]:
         elif any(p.ndim > 1 for p in module.parameters(recurse=False)) and not isinstance(module, nn.Embedding):
             family = model.config.model_type
             raise BadInput(f"--teacher: {family}'s layers hold matrices outside linears; not for XTC")
-    return list(dict.fromkeys(modules))  # ALBERT's layers are one and the same
+    return list(dict.fromkeys(modules))  # ALBERT nests a ModuleList in a ModuleList: modules are met twice
 
 
 def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_rank: int = 0) -> None:
-    """Make an encoder of the library train with weights of `bits` bits, in place.
-
-    The float weights stay behind as what is trained. 32 bits change nothing.
-    """
+    """Make an encoder of the library train with weights of `bits` bits, in place; the float weights stay behind as what
+    is trained. 32 bits change nothing."""
     if bits == 32:
         return
     for module in quantizable(model):
         if isinstance(module, nn.Linear):
-            module.__class__ = QuantizedLinear
+            module.__class__ = QuantizedLinear  # multiplies codes, exactly; an embedding looks up alpha C
             U = V = None
             if lora_rank:  # with U = 0: no change at the start
                 U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
@@ -308,12 +304,12 @@ def latent(student: PreTrainedModel) -> dict[str, Tensor]:
 
 def load_latent(student: PreTrainedModel, folder: Path) -> None:
     """Go on from a finished quantised run: its float weights and adapters. `BadInput` unless they fit the student."""
-    names = dict(zip(latent(student), student.state_dict(), strict=True))
+    names = {name.replace("parametrizations.weight.original", "weight"): name for name in student.state_dict()}
     errors = SafetensorError, OSError, KeyError, RuntimeError
     with refused(f"--init {folder}: its weights do not fit", *errors, hint="; its --student and --lora-rank do"):
         saved = load_file(folder / "latent.safetensors")
-        if lost := [name for name in names.keys() - saved.keys() if ".lora_" not in name]:  # adapters may be added
-            raise KeyError(lost[0])
+        if missing := [name for name in names.keys() - saved.keys() if ".lora_" not in name]:  # adapters may be added
+            raise KeyError(missing[0])
         student.load_state_dict({names[name]: value for name, value in saved.items()}, strict=False)
 
 
@@ -333,15 +329,15 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     """The sum of a stage's `losses` over a batch; student layer i + 1 is paired with the teacher's layer `kept[i]`."""
     layers: list[int] = []
     if "hidden" in losses:
-        below = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
+        lowest = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
         if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
-            below = max(0, below - 1)  # or with the state before it: `rep_list[0] = teacher_layer[0] - 1`, from 0
-        layers = [below, *kept]
+            lowest = max(0, lowest - 1)  # their code: one state lower (teacher_layer counts from 0, minus 1)
+        layers = [lowest, *kept]
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
     with AttentionScores() as teacher_scores:
-        t: Any = None if losses == ("label",) else teacher(batch, layers)
-    if losses in (("label",), ("kd",)):
+        t: Any = None if losses[0] == "label" else teacher(batch, layers)
+    if losses[0] in ("label", "kd"):
         return baseline(args, batch, s, t)
 
     logits, _ = batch.predictions(s)
@@ -361,7 +357,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
 def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name: str, stage: Stage, steps: int) -> None:
     """A stage begins as a run does: optimiser, warm-up and decay start again."""
     teacher = run.teacher
-    if stage.losses in (("kd",), ("logit",)):  # outputs alone: attention scores are too large to be kept
+    if stage.losses[0] in ("kd", "logit"):  # outputs alone: attention scores are too large to be kept
         teacher = run.kept_teacher(steps=steps)
     with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name) as loop:
         for batch in loop:
@@ -372,8 +368,8 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
     """Train the student of a row through its stages, in place; its float weights when it was given its bits."""
     # fewer layers first, in full precision, by 1S or a baseline's own loss; that student is quantised
     if share := run.settings["reduce_share"]:
-        first = STAGES["1" if row.variant == "xtc" else row.variant][0]
-        train(args, run, student, kept, "reduce", first, round(share * run.steps))
+        key = "1" if row.variant == "xtc" else row.variant
+        train(args, run, student, kept, "reduce", STAGES[key][0], round(share * run.steps))
     torch.manual_seed(args.seed)  # of the adapters
     clip = {"identity": None, "clipped": 2.5}[args.ste]  # TernaryBERT's
     quantize(student, row.bits, clip, args.lora_rank)
@@ -382,7 +378,7 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
         run.started_from = f"the float weights of {run.settings['init']}"
     before = latent(student)
     lengths = args.lengths(row)
-    for i, stage in enumerate(row.stages):
+    for i, stage in enumerate(row.stages):  # each takes its part of what is left, the last one all
         train(args, run, student, kept, f"stage{i + 1}", stage, run.left * lengths[i] // sum(lengths[i:]))
     return before
 
@@ -398,7 +394,7 @@ def compress(args: Args, run: Run, row: Variant, kept: list[int]) -> None:
         run.finish(student, analysis={"layers": kept})
         return
     analysis = {"layers": kept, "distance": distances(student, before)}
-    if parallel.main():
+    if parallel.main() and args.save_student:
         save_file(latent(student), run.folder / "latent.safetensors")
     parameters = student.num_parameters()
     loading = Loading("import distil_papers.common.layers.packed")
@@ -425,15 +421,15 @@ def settings_of(args: Args, row: Variant, kept: list[int], task: Any, teacher: T
         share = args.reduce_share
     # with --budget paper: a Budget's epochs, counted over the task's own examples. Augmented data are many times as
     # many, and are seen less often; --stage-steps names the epochs of each stage in their place
-    epochs, augmented = PAPER_EPOCHS[args.paper_budget]
+    epochs, augmented_epochs = PAPER_EPOCHS[args.paper_budget]
     if args.stage_steps != "equal" and row.variant == "xtc":
-        epochs = augmented = sum(args.lengths(row))
+        epochs = augmented_epochs = sum(args.lengths(row))
     copies = (args.paper_copies or args.augment) * len(task.task.fields)
     if copies and row.variant != "finetune":
-        epochs = augmented * (1 + copies)
+        epochs = augmented_epochs * (1 + copies)
     # twice the rate of the other scripts (5.6e-5 at width 768), but no stage peaks above 2e-3
-    highest = max(stage.peak for stage in row.stages)
-    lr = args.lr or min(2 * task.task.kind.default_lr(config.hidden_size, args.init), 2e-3 / highest)
+    peak = max(stage.peak for stage in row.stages)
+    lr = args.lr or min(2 * task.task.kind.default_lr(config.hidden_size, args.init), 2e-3 / peak)
     return {
         "paper_epochs": epochs / (1 - share),
         "lr": lr,

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import draw, in_two_processes, tiny_bart, tiny_bert
+from conftest import bert_config, draw, in_two_processes, ran, stopped, tiny_bart, tiny_bert, word_tokenizer
 from torch import Tensor, distributed, nn
-from transformers import BartConfig, BertConfig, T5Config, T5ForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BertConfig,
+    BertForMaskedLM,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
-from common import models
+from common import models, text
 from common.args import BadInput
 from common.teacher import Teacher
 from common.train import Ledger, split_batch
@@ -104,6 +113,7 @@ def reference(case: Any) -> Any:
 CASES = [("labels", "none", 4, "detached"), ("teacher", "none", 1, "detached"), ("kd", "none", 1, "detached")]
 CASES += [("both", hidden, 1, "detached") for hidden in ("lin", "cosine", "mse", "cka")]
 CASES += [("both", "cka", 4, history) for history in ("detached", "exact")]
+CASES += [("both", "lin", 4, "detached"), ("both", "cosine", 4, "detached")]  # means over all tokens
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -161,6 +171,32 @@ def test_both_sides_of_an_encoder_decoder_are_matched() -> None:
     objective = cka.Objective(cka.Args(), "both", "cka", student.config, model.config)
     loss = objective(student, Teacher("", model, None, ""), batch)
     assert loss.item() == pytest.approx(L, rel=1e-9)
+    objective = cka.Objective(cka.Args(), "both", "lin", student.config, model.config).double()
+    sums = []
+    for parts in (1, 2):  # of other shares of the source's tokens than of the target's
+        batches = split_batch(rows, ["", ""], parts, "translation", 0, Ledger(), CPU)
+        for batch in batches:
+            batch.inputs["decoder_input_ids"] = student.prepare_decoder_input_ids_from_labels(batch.labels)
+        sums.append(sum(b.share * objective(student, Teacher("", model, None, ""), b).item() for b in batches))
+    assert sums[0] == pytest.approx(sums[1], rel=1e-9)
+
+
+def test_pretraining_starts_from_what_init_means(easy: list[str], tmp_path: Path) -> None:
+    student = tmp_path / "student"
+    models.save(BertForMaskedLM(bert_config(3, 32)), word_tokenizer(), student, "")
+    argv = [*easy, "--variant", "woh", "--student", "2x32", "--budget", "128", "--out-dir", tmp_path / "runs", "--init"]
+    for init in ("auto", f"{student}:2"):
+        assert "saved: " in ran("cka", *argv, init)
+    assert "the model has 3 layers" in stopped("cka", *argv, f"{student}:4")
+
+
+def test_a_body_with_other_names_is_refused(easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = DistilBertForMaskedLM(DistilBertConfig(vocab_size=99, dim=16, hidden_dim=16, n_layers=1, n_heads=2))
+    other.save_pretrained(tmp_path / "other")
+    monkeypatch.setattr(text, "pretrain", lambda *_: SimpleNamespace(folder=tmp_path / "other"))
+    monkeypatch.setattr(cka, "AutoModelForMaskedLM", DistilBertForMaskedLM)
+    argv = [*easy, "--variant", "cka", "--student", "2x16", "--out-dir", tmp_path]
+    assert "masked language model has no bert.embeddings" in stopped("cka", *argv)
 
 
 def test_cls_alone_and_without_the_last_layer() -> None:

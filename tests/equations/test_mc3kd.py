@@ -148,12 +148,13 @@ def test_a_memory_leaves_the_weight_of_the_loss(kept: float) -> None:
 
 def test_of_few_vectors_a_line_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
     mc3kd.warn_once.cache_clear()  # other tests were warned too
-    few = related(100, 128, 128)
+    few = related(129, 128, 128)  # centred, they span 128 dimensions
     ccc(*few, 1e-9, shrinkage=1.0)
+    ccc(*related(130, 128, 128), 1e-9)
     assert not capsys.readouterr().err
     for _ in range(2):
-        ccc(*few, 1e-9)
-    assert capsys.readouterr().err.count("no more vectors than their 128 dimensions") == 1
+        assert ccc(*few, 1e-9).item() == pytest.approx(128, rel=1e-4)
+    assert capsys.readouterr().err.count("fewer than 130 vectors of 128 dimensions") == 1
 
 
 def test_what_is_constant_has_no_correlation() -> None:
@@ -192,8 +193,16 @@ def test_states_that_are_not_finite_and_a_ridge_that_is_too_small() -> None:
     x, _ = related(6, 3, 3)
     assert ccc(x.index_fill(0, torch.tensor([2]), float("nan")), x, 1e-3).isnan()  # the loop says at which batch
     same = 1e4 * torch.cat([x @ m for m in draw(20, 3, 3)], 1).repeat(20, 1)  # 3 directions in 60 dimensions
-    with pytest.raises(BadInput, match="--ridge 1e-30"):
-        ccc(same, same, 1e-30)
+    for shrinkage, says in ((None, "--ridge 1e-30"), (1e-30, "--shrinkage 1e-30")):
+        with pytest.raises(BadInput, match=says):
+            ccc(same, same, 1e-30, shrinkage)
+
+
+def test_each_hidden_loss_is_searched_over_its_own_weights() -> None:
+    grids = {name: Args().grid(name).get("beta") for name in VARIANTS}
+    pkd, mc3kds = (10, 100, 500, 1000), (0.1, 1, 10)
+    assert grids == {"finetune": None, "kd": None, "pkd-skip": pkd, "pkd-last": pkd, "only-selection": pkd,
+                     "only-mc3": mc3kds, "mc3kd": mc3kds}  # fmt: skip
 
 
 # --- SVCCA and the layers that are chosen --------------------------------------------------------------------

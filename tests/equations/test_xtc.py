@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, tiny_bert
+from conftest import FAMILIES, ran, tiny_bert
 from safetensors.torch import save_file
 from scipy.special import log_softmax, softmax
 from test_mc3kd import batch_of
@@ -213,3 +213,9 @@ def test_going_on_from_the_float_weights(tmp_path: Path) -> None:
     for other in (plain, tiny_bert(3, 16), tiny_bert(2, 32)):
         with pytest.raises(BadInput, match="do not fit"):
             xtc.load_latent(other, tmp_path)
+
+
+def test_no_weights_are_written_without_a_student(easy: list[str], tmp_path: Path) -> None:
+    ran("xtc", *easy, "--variant", "xtc", "--student", "2x32", "--save-student", "false", "--out-dir", tmp_path)
+    assert list(tmp_path.rglob("result.json"))
+    assert not list(tmp_path.rglob("latent.safetensors"))
