@@ -100,6 +100,8 @@ def test_a_student_learns_several_labels(tmp_path: Path, backbone: Path) -> None
         assert list(record["metrics"]["dev"]) == ["micro_f1", "macro_f1"]
         assert record["metrics"]["dev"]["micro_f1"] > 0.7  # of who says nothing 0, of who says all 2/3
         assert record["teacher"]["metrics"]["dev"]["micro_f1"] > 0.8
+        each = [one["f1"] for one in record["analysis"]["by_class"]["dev"].values()]
+        assert sum(each) / len(each) == pytest.approx(record["metrics"]["dev"]["macro_f1"])
 
 
 def test_unknown_labels_are_a_setting(tmp_path: Path) -> None:

@@ -82,6 +82,16 @@ class MultiLabel(Classification):
     def log_loss(self, kept: Any, labels: Sequence[Any]) -> float | None:
         return float((np.logaddexp(0, kept.astype("float64")) - kept * np.array(labels)).mean())
 
+    def by_class(self, task: Any, split: Any, kept: Any) -> dict[str, dict[str, Any]]:
+        """Each label's precision, recall, F1 and count; an answer takes no other label's place."""
+        from sklearn.metrics import precision_recall_fscore_support
+
+        figures = precision_recall_fscore_support(split.labels, kept > 0, zero_division=0.0)
+        return {
+            label: {"precision": float(p), "recall": float(r), "f1": float(f1), "count": int(count), "answered": {}}
+            for label, p, r, f1, count in zip(task.labels, *figures, strict=True)
+        }
+
     def stored(self, values: Any, place: Any) -> Any:
         """Probabilities where all numbers lie in 0..1; they need not sum to 1."""
         from scipy.special import logit
