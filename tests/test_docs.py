@@ -46,7 +46,7 @@ STAND_INS = {"pocket/bert": BERT, "MODEL": BERT, "DIR": ".", "RUN": "run", "RUNS
 QUICK, SLOW = "run", "run, in minutes"  # scripts with a budget of 640 examples
 GROUPS = {
     r"runs/gpu|\$m": "is for a GPU",
-    r"\bpredict\b|\bRUNS?\b|\bDIR\b|large.jsonl|bench table": "reads what is not there yet",
+    r"\bpredict\b|\bRUNS?\b|\bDIR\b|large.jsonl|bench table|weights/": "reads what is not there yet",
     r"figures (xtc|cka-layers)": "reads runs that are not there yet",
     r"mc3kd.py.* --teacher-outputs": QUICK,
     r"hub:|google|openai|FacebookAI|allenai|sentence-transformers|MODEL|--task (rte|squad)\b": "needs the hub",
