@@ -13,7 +13,7 @@ bench/matrices/arena.toml gives it, and the budget; rows of its main shape have 
 of that. If the student is as wide as the teacher, rows start from the teacher's layers, those before it was fine-tuned
 where they are known, else from random weights; rows that cannot are left out. So are, where the teacher is its outputs
 alone (docs/teacher_as_data.md), rows that read its layers, and without labels the undistilled; rows that start from
-random weights take the tokenizer of --init. Of tags and spans efficient_attention.py trains the baselines. The score is
+random weights take the tokenizer of --init. efficient_attention.py trains the baselines of tags and spans. The score is
 the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
 text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
 goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
@@ -267,10 +267,9 @@ def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
     """The best row minus another one: its error is of seeds and test items, of one seed of the items alone."""
     if (sample := found.sample([(best, 1.0), (row, -1.0)], task)) is None:
         return None
-    moves = [next(iter(one.cells[task].values())).influence for one in (best, row)]
-    if len(sample.values) > 1 or moves[0] is None or moves[1] is None:
+    if len(sample.values) > 1 or sample.influence is None:
         return estimate([sample])
-    by_item = moves[0] - moves[1]
+    by_item = sample.influence[0]
     return Estimate(float(sample.values[0]), 0.0, float(by_item.var(ddof=1)) / len(by_item), len(by_item) - 1)
 
 

@@ -401,7 +401,7 @@ def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, for a page: bars, and a ladder of four rows, named in words."""
     places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
-    titles = {row: title for title, row in pages.LAYOUT["tables"]["arena"]["lines"].items()}
+    titles = pages.arena_titles()
     for row in found.rows:
         row.label = titles.get(row.name, row.label)
     if not report.draw_arena(found, folder / "arena.png", "Losses on all tokens' states come near the teacher"):

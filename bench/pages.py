@@ -114,10 +114,15 @@ def megabytes(words: str) -> str:
     return f"{row.typical('student', 'bytes') / 1e6:.2f}"
 
 
+def arena_titles() -> dict[str, str]:
+    """Row of the arena -> what it is called in words."""
+    return {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
+
+
 def at_the_end(_: str) -> str:
     """The rows of the arena whose weight has won at the end of what was tried, and could go on."""
     tried = saved("arena_trials")["rows"]
-    titles = {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
+    titles = arena_titles()
     named = [row.name for row in kept("arena").arena() if row.name in tried]
     return ", ".join(titles[name] for name in named if "beta" in tried[name]["at_edge"])
 

@@ -286,8 +286,7 @@ def planned(table: Table, which: Sequence[tuple[str, tuple[str, ...], str]] = PL
     for what, left, right in which:
         rows = [named[name] for name in left if name in named]
         if not rows or right not in named:
-            made.append(Contrast(None, {}, np.nan, what, "no result yet"))
-            continue
+            continue  # no result yet
         weights = [*((row, 1 / len(rows)) for row in rows), (named[right], -1.0)]
         marked = [f"{row.name} on {short(task)}" for row, _ in weights for task in table.tasks
                   if table.untrained(row, task)]  # fmt: skip

@@ -178,7 +178,7 @@ class Table:
         values = [sum(w * score for w, score in zip(by, of_seed, strict=True)) for of_seed in scores]
         moves = [some[seed].influence for seed in seeds for some in cells]
         known = [move for move in moves if move is not None]
-        if len(known) < len(moves) or len(seeds) < 2:
+        if len(known) < len(moves):
             return Sample(np.array(values))
         shaped = np.array(known).reshape(len(seeds), len(weights), -1)
         return Sample(np.array(values), np.einsum("swn,w->sn", shaped, by))
@@ -655,8 +655,6 @@ def budget_of(names: Sequence[str]) -> int | None:
 def contrasts(table: Table) -> Grid:
     lines = []
     for one in planned(table) + (planned(table, stats.LINEAR_OVER) if table.linear() else []):
-        if one.word == "no result yet":
-            continue
         said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
         figure = one.interval.text() if one.interval else "-"

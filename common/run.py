@@ -382,8 +382,7 @@ class Run:
                 if name in teacher.predictions
             },
             "log_loss": {name: loss for name, loss in log_loss.items() if loss is not None},
-            "teacher": {
-                "name": results.without_place(teacher.name),
+            "teacher": self.named["teacher"] | {
                 "signature": teacher.signature,
                 "parameters": teacher.parameters,
                 "bytes": teacher.bytes,

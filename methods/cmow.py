@@ -45,7 +45,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -106,24 +106,23 @@ def general_loss(student: Tensor, teacher: Tensor, labels: Tensor, over_tokens: 
 PAPER_EPOCHS = 20
 PAPER_SIZES = {"cbow": (0, 784), "cmow": (28, 0), "hybrid": (20, 400), "bidirectional": (20, 400)}  # matrix, vector
 STUDENTS = "cbow[-VECTOR], cmow[-MATRIX], hybrid[-MATRIX-VECTOR] or bidirectional[-MATRIX-VECTOR]"
-# Table I; its type, direction and start of the embeddings make another row here: `--student`, `--init`
-GRID: dict[str, tuple[Any, ...]] = {
-    "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
-    "general_warmup_steps": (0, 500),
-    "general_embedding_dropout": (0.0, 0.1),
-    "general_hidden_dropout": (0.2,),
-    "general_batch_size": (1, 8, 32, 64, 128, 256),  # by hand in the paper
-    "lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5, 5e-6),
-    "diffcat": ("on", "off"),
-    "head": ("linear", "mlp", "cnn", "bilstm"),
-}
 
 
 @dataclass
 class Args(CommonArgs):
     """The arguments of all scripts, and CMOW's; those called general_ are of general distillation."""
 
-    GRID = GRID
+    # Table I; its type, direction and start of the embeddings make another row here: `--student`, `--init`
+    GRID: ClassVar = {
+        "general_lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5),
+        "general_warmup_steps": (0, 500),
+        "general_embedding_dropout": (0.0, 0.1),
+        "general_hidden_dropout": (0.2,),
+        "general_batch_size": (1, 8, 32, 64, 128, 256),  # by hand in the paper
+        "lr": (1e-3, 5e-4, 1e-4, 5e-5, 1e-5, 5e-6),
+        "diffcat": ("on", "off"),
+        "head": ("linear", "mlp", "cnn", "bilstm"),
+    }
     KINDS = ("classification", "regression")
     checkpoint = None  # `--init` names matrix embeddings, never a checkpoint of the library
 
@@ -165,7 +164,7 @@ class Args(CommonArgs):
     def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
         """Table I by argument; general distillation's half of it with `--init general` alone."""
         general = "general" in self.inits
-        return {name: values for name, values in GRID.items() if general or not name.startswith("general_")}
+        return {name: values for name, values in self.GRID.items() if general or not name.startswith("general_")}
 
     def check_student(self) -> None:
         encoder_sizes(self.student)

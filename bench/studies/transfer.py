@@ -194,7 +194,7 @@ def main() -> None:
     arena, real = (load([FOLDER / f"{name}{KEPT}"]) for name in ("arena", "real_arena"))
     results.write_json(FOLDER / "transfer.json", answer(arena, real))
     one, two = both(arena, real)
-    titles = {row: title for title, row in pages.LAYOUT["tables"]["arena"]["lines"].items()}
+    titles = pages.arena_titles()
     crosses({titles[row.name]: pair for row, *pair in zip(one.rows, gains(one), gains(two), strict=True)})
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import BadInput, shown, some
-from common.kinds.sentences import Classification, class_of
+from common.kinds.sentences import Classification, class_figures, class_of
 from common.metrics import METRICS, accuracy
 
 NO = ("0", "0.0", "false", "", "none", "nan")  # with pandas' and pyarrow's blanks
@@ -84,13 +84,7 @@ class MultiLabel(Classification):
 
     def by_class(self, task: Any, split: Any, kept: Any) -> dict[str, dict[str, Any]]:
         """Each label's precision, recall, F1 and count; an answer takes no other label's place."""
-        from sklearn.metrics import precision_recall_fscore_support
-
-        figures = precision_recall_fscore_support(split.labels, kept > 0, zero_division=0.0)
-        return {
-            label: {"precision": float(p), "recall": float(r), "f1": float(f1), "count": int(count), "answered": {}}
-            for label, p, r, f1, count in zip(task.labels, *figures, strict=True)
-        }
+        return class_figures(task.labels, split.labels, kept > 0, [{}] * len(task.labels))
 
     def stored(self, values: Any, place: Any) -> Any:
         """Probabilities where all numbers lie in 0..1; they need not sum to 1."""

@@ -116,17 +116,12 @@ class Classification(_Sentence):
 
     def by_class(self, task: Task, split: Split, kept: np.ndarray) -> dict[str, dict[str, Any]]:
         """Each class's precision, recall, F1 and count, and its row of the confusion matrix: answer -> how often."""
-        from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+        from sklearn.metrics import confusion_matrix
 
-        labels, answers, every = split.labels, kept.argmax(1), list(range(len(task.labels)))
-        figures = precision_recall_fscore_support(labels, answers, labels=every, zero_division=0.0)
-        found: dict[str, dict[str, Any]] = {}
-        for c, answered in enumerate(confusion_matrix(labels, answers, labels=every)):
-            precision, recall, f1, count = (float(one[c]) for one in figures)
-            others = {task.labels[i]: int(answered[i]) for i in answered.nonzero()[0]}
-            found[task.labels[c]] = {"precision": precision, "recall": recall, "f1": f1, "count": int(count)}
-            found[task.labels[c]]["answered"] = others
-        return found
+        answers = kept.argmax(1)
+        confusion = confusion_matrix(split.labels, answers, labels=range(len(task.labels)))
+        answered = [{task.labels[i]: int(row[i]) for i in row.nonzero()[0]} for row in confusion]
+        return class_figures(task.labels, split.labels, answers, answered)
 
     def stored(self, values: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """Probabilities where all numbers lie in 0..1, or half of the rows sum to 1: then every row has to."""
@@ -215,6 +210,17 @@ class OwnScores(Regression):
     def predictions(self, output: Any, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         mean, std = self.scale or (0.0, 1.0)
         return (output.logits - mean) / std, (labels - mean) / std
+
+
+def class_figures(names: Sequence[str], labels: Any, answers: Any, answered: list[dict[str, int]]) -> dict[str, Any]:
+    """By name precision, recall, F1 and count of C classes, or labels, (N,) or (N, C), and what was `answered`."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    figures = precision_recall_fscore_support(labels, answers, labels=range(len(names)), zero_division=0.0)
+    return {
+        name: {"precision": float(p), "recall": float(r), "f1": float(f1), "count": int(count), "answered": said}
+        for name, p, r, f1, count, said in zip(names, *figures, answered, strict=True)
+    }
 
 
 # --- numbers -------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_encodings_are_the_definition(student: str) -> None:
     assert torch.allclose(one, other) == student.startswith("cbow")
 
 
-@pytest.mark.parametrize("head", cmow.GRID["head"])
+@pytest.mark.parametrize("head", cmow.Args.GRID["head"])
 @pytest.mark.parametrize("diffcat", [False, True])
 @pytest.mark.parametrize("student", STUDENTS)
 def test_padding_changes_nothing_and_all_weights_learn(student: str, diffcat: bool, head: str, tmp_path: Path) -> None:
