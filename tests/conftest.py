@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import multiprocessing
@@ -199,18 +200,23 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         config = bert_config(layers, 32, initializer_range=0.2, **off)
         models.save(BertForMaskedLM(config), word_tokenizer(), root / name, "")
-    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8 --teacher-lr 3e-3"
+    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8"
     return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
 @pytest.fixture(scope="session")
 def small(glue: Path, expert: Path) -> list[str]:
     """Four steps of one variant; its teacher has the task's head."""
-    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
-    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
+    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16"
+    return f"{argv} --budget 128 --variant mc3kd".split()
 
 
 # --- running a script --------------------------------------------------------------------------------------
+
+
+def save_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """Let the loops of scripts write a checkpoint so often."""
+    patch.setattr(train.Options, "of", functools.partial(train.Options.of, save_every=seconds))
 
 
 def call(method: str, *argv: object) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from conftest import ENVIRONMENT, ROOT
 
 CORE = {
-    *("args", "data", "errors", "evaluate", "kinds", "kinds.base", "kinds.sentences", "layers", "losses", "metrics"),
+    *("args", "data", "errors", "evaluate", "kinds", "kinds.sentences", "layers", "losses", "metrics"),
     *("models", "parallel", "results", "run", "tasks", "teacher", "train", "values"),
 }  # every other module of common/ is a room
 PATHS = {
