@@ -393,7 +393,10 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     config: Any = models.load_config(models.source(columns.teacher))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    names = kind.output_names(config)
+    headed = any(part in name for part in kind.architectures for name in config.architectures or [])
+    if not (headed and (kind.ordered or kind.several)):
+        return ()
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return () if len(names) > 1 and nameless(names) else names
 
 

@@ -9,8 +9,7 @@ fine-tuned like any other, and with `--teacher-epochs 0` used as it is.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,21 +22,16 @@ from transformers import PreTrainedModel
 
 from common import data, evaluate, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_model
-from common.errors import tell, warn
+from common.errors import warn
 from common.evaluate import Evaluation
-from common.losses import label_loss
 from common.tasks import TaskData
 from common.train import Batch, Stage
-from pocket.curriculum import ShortFirst
 from pocket.models import (
     POCKET,
-    embed_as_pocket_bert,
-    encode_as_pocket_bert,
     pocket_bart,
     pocket_gpt2,
     pocket_recipe,
     shipped_teacher,
-    why_not_shipped,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +39,6 @@ if TYPE_CHECKING:
 
 # Shapes: B batch, L length, D width.
 
-# A step's part when a teacher is fine-tuned: tokens, and layers x width; 32 texts of 1,024 tokens and BERT-base are one
-TOKENS, SIZE = 2**15, 12 * 768
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -129,7 +121,7 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headl
         start = heads.with_label_map(args, start, task.task.kind)
         if (ready := heads.as_it_is(args, task, start, headless)) is not None:
             return ready
-    made = fine_tuned(args, task, start)
+    made = made_teacher(args, task, start)
     model = load_frozen(args, str(made), models.load_config(str(made)), task)
     signature = f"{start.origin}+{task.task.name}#{made.name}"
     return taught(args, task, start, model, signature, start.source)
@@ -191,55 +183,37 @@ def pad(name: str, config: Any, tokenizer: Any) -> None:
     config.pad_token_id = tokenizer.pad_token_id
 
 
-def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
-    """The folder of the teacher that was fine-tuned on the task; off the clock."""
-    kind, own = task.task.kind, start.name in POCKET
-    recipe = pocket_recipe(start.name, task.task, args.max_length) if own else recipe_of(args, task, start)
-    recipe |= {"max_length": args.max_length, "task": task.key, "data": task.fingerprint, "model": start.origin}
-    recipe |= {"precision": args.precision, "seed": 0} | kind.recipe
-    shipped, mark = (shipped_teacher(start.name, recipe) if own else None) or (None, None)
-
-    def make(stage: Stage) -> PreTrainedModel:
-        if shipped is not None:
+def made_teacher(args: CommonArgs, task: TaskData, start: Start) -> Path:
+    """The folder of a teacher with the task's head: one that is shipped with the suite, or that is fine-tuned; off the
+    clock."""
+    if start.name in POCKET:
+        recipe = whole_recipe(args, task, start, pocket_recipe(start.name, task.task, args.max_length))
+        if (found := shipped_teacher(start.name, recipe)) is not None:
             from common.layers import packed  # with which the library reads its 8-bit weights
 
-            config = models.load_config(str(shipped))
-            return packed.unpacked(models.load_model(str(shipped), config, kind, head=True))
-        why = why_not_shipped(start.name, recipe) if own else "none with these settings is in the cache"
-        tell(f"teacher {start.name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
-             f" {recipe['batch_size']} examples")  # fmt: skip
-        start.config.update(kind.settings(task.task))
-        if start.source is not None:
-            model = models.load_model(start.source, start.config, kind)
-        else:
-            model = models.build(start.config, kind)
-            if kind.written:
-                encode_as_pocket_bert(model, start.name)
-            else:
-                embed_as_pocket_bert(model)
-        kind.prepare(model, start.tokenizer, task.task)
-        fine_tune(stage, model, start.tokenizer, task, f"teacher {start.name} on {task.name}")
-        return model
+            (folder, mark), kind = found, task.task.kind
 
-    recipe |= {"shipped": mark} if mark else {}
-    # the main process makes it alone, to the same bits however many wait for it
+            def unpack(_: Stage) -> PreTrainedModel:
+                config = models.load_config(str(folder))
+                return packed.unpacked(models.load_model(str(folder), config, kind, head=True))
+
+            return cached_teacher(args, start, recipe | {"shipped": mark}, unpack)
+    from common.tuning import fine_tuned
+
+    return fine_tuned(args, task, start)
+
+
+def whole_recipe(args: CommonArgs, task: TaskData, start: Start, how: dict[str, Any]) -> dict[str, Any]:
+    """What decides a fine-tuned teacher: how it is trained, and on what."""
+    of_task = {"max_length": args.max_length, "task": task.key, "data": task.fingerprint, "model": start.origin}
+    return how | of_task | {"precision": args.precision, "seed": 0} | task.task.kind.recipe
+
+
+def cached_teacher(args: CommonArgs, start: Start, recipe: dict[str, Any],
+                 make: Callable[[Stage], PreTrainedModel]) -> Path:  # fmt: skip
+    """The folder of the teacher of a recipe, in the cache; the main process makes it alone, to the same bits however
+    many wait for it."""
     return parallel.on_main(lambda: train.shared(args, "teachers", recipe, start.tokenizer, make)).folder
-
-
-def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:
-    """How a model that is not the pocket suite's is fine-tuned."""
-    if not len(task.labelled):
-        raise BadInput(f"--teacher {start.name}: has no head for {task.name}, which has no labels to fine-tune it on;"
-                       " give a fine-tuned one, or --teacher-outputs FILE")  # fmt: skip
-    if args.teacher_epochs == 0:
-        raise BadInput(f"--teacher-epochs 0: {start.name} has no head for {task.name}, it has to be fine-tuned")
-    encoded, width = data.encode(start.tokenizer, task.labelled, task.task, args.max_length), start.config.hidden_size
-    steps = max(1, round(len(encoded) / args.batch_size * args.teacher_epochs))
-    recipe = {"steps": steps, "batch_size": args.batch_size, "lr": 5e-5 * 768 / width}
-    larger = max(1.0, sum(models.stack_depths(start.config)) * width / SIZE)
-    if (parts := math.ceil(larger * args.batch_size * args.max_length / TOKENS)) > 1:
-        recipe["parts"] = parts
-    return recipe
 
 
 def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: TaskData) -> Evaluation:
@@ -264,23 +238,6 @@ def evaluated(args: CommonArgs, model: PreTrainedModel, start: Start, task: Task
     for split, found in predictions.items():
         evaluate.warn_of_one_answer(f"teacher {start.name}", task, split, None, found)
     return Evaluation(**made.notes, predictions=predictions)
-
-
-def fine_tune(stage: Stage, model: PreTrainedModel, tokenizer: Any, task: TaskData, label: str) -> None:
-    """Plain supervised training, as `stage.recipe` says."""
-    recipe, kind = stage.recipe, task.task.kind
-    encoded = data.encode(tokenizer, task.labelled, task.task, recipe["max_length"])
-    how = (encoded, tokenizer, recipe["batch_size"], recipe["seed"])
-    batches: Any = data.Batches(*how)
-    if "short_steps" in recipe:
-        batches = ShortFirst(*how, recipe["short_steps"], recipe["short_tokens"])
-    parts = recipe.get("parts", 1)  # whatever --accumulate says: the teacher is the same for all
-    with stage.loop(
-        {"teacher": model}, batches, recipe["steps"], recipe["lr"], kind=kind, label=label, parts=parts
-    ) as loop:
-        for batch in loop:
-            logits, labels = batch.predictions(model(**batch.inputs))
-            loop.minimise(parallel.mean(label_loss(logits, labels)))
 
 
 def load_frozen(args: CommonArgs, name: str, config: Any, task: TaskData) -> PreTrainedModel:

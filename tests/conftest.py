@@ -30,7 +30,7 @@ from accelerate import Accelerator, debug_launcher  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
-from common import args, data, evaluate, models, parallel, results, teacher, train  # noqa: E402
+from common import args, data, evaluate, models, parallel, results, train, tuning  # noqa: E402
 from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 # Here as in the scripts that the tests start: the same numbers, and no contention.
@@ -183,7 +183,7 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     model = BertForSequenceClassification(bert_config(3, 32, **sst2.task.kind.settings(sst2.task)))
     recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
     stage = train.Stage(args.CommonArgs(), recipe, folder.with_name("training"))
-    teacher.fine_tune(stage, model, tokenizer, sst2, "teacher")
+    tuning.fine_tune(stage, model, tokenizer, sst2, "teacher")
     models.save(model, tokenizer, folder, "# expert\n")
     accuracy = evaluate.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
     assert accuracy > 0.95, f"the tests' teacher learnt nothing: {accuracy}"

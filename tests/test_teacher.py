@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 from transformers.utils.logging import disable_progress_bar
 
-from common import data, evaluate, heads, hub, models, own, teacher, train
+from common import data, evaluate, heads, hub, models, own, teacher, train, tuning
 from common import kept as kept_outputs
 from common import run as run_module
 from common.args import BadInput, CommonArgs
@@ -146,7 +146,7 @@ def test_a_line_says_why_a_teacher_is_fine_tuned(
 ) -> None:  # fmt: skip
     """Before it begins, with its steps; whoever finds it in the cache says nothing."""
     disable_progress_bar()  # as every script does
-    monkeypatch.setattr(teacher, "fine_tune", lambda *_: None)
+    monkeypatch.setattr(tuning, "fine_tune", lambda *_: None)
     found = evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {})
     monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: found)
     task = data.load("pocket/rte", limit=change.get("limit"))

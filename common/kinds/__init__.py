@@ -384,10 +384,6 @@ class Kind(str):
         named = any(part in name for part in self.architectures for name in config.architectures or [])
         return named and (not self.sized or config.num_labels == (len(task.labels) or 1))
 
-    def output_names(self, config: Any) -> tuple[str, ...]:
-        """What a checkpoint with this head calls its outputs, one of a score; () without names, or such a head."""
-        return ()
-
     def prepare(self, model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         """Tell a model what else the task's name says."""
 

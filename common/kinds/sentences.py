@@ -23,10 +23,6 @@ class _Sentence(Kind):
     ordered = True
     outputs = ("logits",)
 
-    def output_names(self, config: Any) -> tuple[str, ...]:
-        headed = any(part in name for part in self.architectures for name in config.architectures or [])
-        return tuple(str(config.id2label[i]) for i in range(config.num_labels)) if headed else ()
-
     def default_lr(self, width: int, init: str) -> float:
         """It grows with the square of 768 / width. On the tuning splits 1e-3 is the best of five rates at width 128 for
         vanilla KD, and as good as the best for the undistilled student (bench/results/arena_trials.json), 1e-4 at 384;
