@@ -345,9 +345,11 @@ def truth(text: str) -> bool:
 def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
     """Parse and check a command line; a mistake is a `BadInput`."""
     parser = Parser(description=doc, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False)
-    hints, shared = get_type_hints(cls), {declared.name for declared in fields(CommonArgs)} - {"variant"}
+    hints = get_type_hints(cls)
+    shared = {declared.name for declared in fields(CommonArgs)} - {"variant"}
     for declared in sorted(fields(cls), key=lambda declared: declared.name in shared):  # the method's own come first
-        hint, text = hints[declared.name], declared.metadata["help"]
+        hint = hints[declared.name]
+        text = declared.metadata["help"]
         if type(None) in get_args(hint):
             hint = get_args(hint)[0]
         how: dict[str, Any] = {"type": hint}
@@ -358,8 +360,7 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
         if declared.default is not None:  # what None stands for, the help says in words
             text += " (default: %(default)s)"
         parser.add_argument(f"--{declared.name.replace('_', '-')}", default=declared.default, help=text, **how)
-    # --data_dir is --data-dir
-    argv = [re.sub("^--[^=]+", lambda option: option[0].replace("_", "-"), word) for word in argv]
+    argv = [re.sub("^--[^=]+", lambda option: option[0].replace("_", "-"), word) for word in argv]  # --data_dir, too
     found, unknown = parser.parse_known_args(argv)
     if unknown:
         raise BadInput(f"{unknown[0]}: no such argument; --help lists them")

@@ -188,14 +188,14 @@ def made_teacher(args: CommonArgs, task: TaskData, start: Start) -> Path:
     clock."""
     if start.name in POCKET:
         recipe = whole_recipe(args, task, start, pocket_recipe(start.name, task.task, args.max_length))
-        if (found := shipped_teacher(start.name, recipe)) is not None:
+        if (shipped := shipped_teacher(start.name, recipe)) is not None:
             from common.layers import packed  # with which the library reads its 8-bit weights
 
-            (folder, mark), kind = found, task.task.kind
+            folder, mark = shipped
 
             def unpack(_: Stage) -> PreTrainedModel:
                 config = models.load_config(str(folder))
-                return packed.unpacked(models.load_model(str(folder), config, kind, head=True))
+                return packed.unpacked(models.load_model(str(folder), config, task.task.kind, head=True))
 
             return cached_teacher(args, start, recipe | {"shipped": mark}, unpack)
     from common.tuning import fine_tuned

@@ -150,7 +150,7 @@ def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case, monkeypatch:
         return set(folders)
 
     there = {path.parent for path in case.out.rglob("result.json")}
-    assert asked("--batches", "shuffled") == there
+    assert asked("--teacher-cache", "off") == there
     assert asked("--seed", "4") == {folder.with_name("seed4") for folder in there}
     for other in (asked("--lr", "1e-4"), asked("--budget", "640")):
         assert not {folder.parent for folder in other} & {folder.parent for folder in there}

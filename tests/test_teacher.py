@@ -506,12 +506,12 @@ def test_whatever_decides_a_checkpoints_outputs_is_in_its_keys(
 def test_a_student_is_float32_whatever_its_checkpoint_is(
     dtype: torch.dtype, expert: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
-    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens."""
-    folder = saved(tmp_path / "half", tiny_bert(3, 32).to(dtype))
-    other_words(folder)
-    args = some(teacher=str(expert), tokenizer=str(folder), out_dir=str(tmp_path), init="random")
+    """Of a teacher in memory, and of a checkpoint."""
+    half = swapped_outputs(expert).to(dtype)
+    folder = saved(tmp_path / "half", half)
+    args = some(teacher=str(folder), out_dir=str(tmp_path), init="random")
     for made in (
-        heads.teacher_of(swapped_outputs(expert).to(dtype), word_tokenizer(), sst2, 16),
+        heads.teacher_of(half, word_tokenizer(), sst2, 16),
         get_teacher(args, sst2),
     ):
         student = Run(args, "some", "kd", sst2, made, 1).student()
