@@ -13,7 +13,7 @@ bench/matrices/arena.toml gives it, and the budget; rows of its main shape have 
 of that. If the student is as wide as the teacher, rows start from the teacher's layers, those before it was fine-tuned
 where they are known, else from random weights; rows that cannot are left out. So are, where the teacher is its outputs
 alone (docs/teacher_as_data.md), rows that read its layers, and without labels the undistilled; rows that start from
-random weights take the tokenizer of --init. efficient_attention.py trains the baselines of tags and spans. The score is
+random weights take the tokens of --init. efficient_attention.py trains the baselines of tags and spans. The score is
 the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
 text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
 goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
@@ -61,7 +61,7 @@ BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
 SEEN = 500  # train rows on which a teacher is asked whether it knows them
 RATES, SEED = (1, 1 / 3, 3), 100  # of trials: times the middle one, to which a tie goes; their seed
-PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
+PLACES = {"teacher_outputs", "init"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
@@ -93,7 +93,9 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
             continue
         init = {"init": given.get("init", "auto")} if row.get("init") == "pretrained" else {}  # else of what there is
         if "init" in given and not init:  # weights of its own
-            init = {"init": row.get("init", "random"), "tokenizer": given["init"]}
+            init = {"init": row.get("init", "random")}
+            if "teacher_outputs" in given:  # and tokens of the checkpoint that others start from
+                init["teacher"] = given["init"]
         apart = {key: value for key, value in row.items() if key not in ("tune", "weight", "late")}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     if not rows:
@@ -103,7 +105,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
 
 def base_of(given: dict[str, str], teacher: str) -> str:
     """The checkpoint whose tokens students read, and whose family they are of."""
-    return given.get("init") or given.get("tokenizer") or models.source(teacher)
+    return given.get("init") or models.source(teacher)
 
 
 def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = True) -> dict[str, Any]:

@@ -5,7 +5,7 @@
     python -m bench figures cka-curve 128                    # what CKA and a cosine say of two layers of this width
     python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-8
     python -m bench figures mc3kd MODEL,MODEL --task sst2    # and what differs between two models: figure 9
-    python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
+    python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of --budget paper: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
@@ -109,7 +109,7 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
         log = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
         rows = [row for row in log if "rccc" in row and "epoch" in row]
         if not rows:
-            raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
+            raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --budget paper")
         label, epochs = f"{record['variant']} from {record['teacher']['name']}", [row["epoch"] for row in rows]
         label += f" ({run})" * (label in rccc)
         rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))

@@ -33,7 +33,7 @@ MATRICES = results.ROOT / "bench" / "matrices"
 SCRIPTS = ("methods", "bench/baselines")  # folders whose scripts a file names without a path
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 BEYOND = 2  # values of an argument that may be added at each end of those that a file has
-SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
+SET_HERE = ("task", "seed", "out_dir", "force")  # arguments that no file may set
 
 
 # --- methods -------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Job:
     def teacher(self) -> tuple[Any, ...]:
         """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
         a = self.args
-        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
+        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs)
 
     @functools.cached_property
     def asked(self) -> str:
@@ -240,7 +240,7 @@ class Entry(NamedTuple):
         if name not in ("lr", *self.weight):
             return values
         values = sorted(values)
-        rules = {field.name: field.metadata["help"].rules for field in fields(module_of(self.script).Args)}
+        rules = {field.name: field.metadata for field in fields(module_of(self.script).Args)}
         for end in (0, -1) * (BEYOND if len(values) > 2 else 0):
             last, before = values[end], values[1 if end == 0 else -2]
             with contextlib.suppress(BadInput):
@@ -371,7 +371,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 own = given | {"variant": variant} | ({"budget": str(budget)} if budget else {})
                 own = {name: matching(value, task, seed) for name, value in own.items()}
                 words = [word for name, value in own.items() for word in (f"--{dashed(name)}", value)]
-                command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
+                command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder)]
                 if (values := tuple(own.values())) not in parsed:
                     parsed[values] = read(Args, None, command), digest(task, found, own)
                 args, data = parsed[values]

@@ -20,7 +20,8 @@ import numpy as np
 from common import tables
 from common.errors import BadInput, shown, some, tell
 from common.kinds import Rows, Task
-from common.kinds.sentences import label_order, number, renamed
+from common.kinds.names import label_order, renamed
+from common.kinds.sentences import number
 from common.tasks import Columns
 
 NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs

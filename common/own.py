@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from common import folders, hub, outputs, tables
 from common.errors import BadInput, shown, some, tell, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Split, Task
-from common.kinds.base import parts_of
 from common.kinds.documents import TAG
-from common.kinds.sentences import nameless, renamed
+from common.kinds.names import nameless, renamed
+from common.kinds.own import CLASSES, SCORES
 from common.kinds.sentences import number as as_number
 from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
 from common.values import expanded
@@ -140,14 +140,16 @@ def _visible(name: str) -> str:
 
 SPLITS = ("train", "dev", "test")
 NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
-CLASSES, TAGS, SPANS = KINDS["classification"], KINDS["token classification"], KINDS["span QA"]
+TAGS, SPANS = KINDS["token classification"], KINDS["span QA"]
 
 
 def _asked(columns: Columns) -> Kind | None:
     """The kind that `--kind` says."""
     if columns.kind not in (None, *OWN):
         raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
-    return KINDS[OWN[columns.kind]] if columns.kind else None
+    if columns.kind is None:
+        return None
+    return {"classes": CLASSES, "scores": SCORES}.get(columns.kind) or KINDS[OWN[columns.kind]]
 
 
 def read(name: str, columns: Columns) -> DataSet:
@@ -226,7 +228,7 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
     """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
     "text" or "sentence", and "label", of which one may be the only other column."""
     kind = _asked(columns) or CLASSES
-    labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
+    labels = tables.parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
         if name not in header:
             hint = (
@@ -260,7 +262,9 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
     """The columns of train in another split, which may lack the label's and the id."""
-    lacking = {name for name in ("label", "id") if not set(parts_of(chosen.get(name, ""), header)) <= set(header)}
+    lacking = {
+        name for name in ("label", "id") if not set(tables.parts_of(chosen.get(name, ""), header)) <= set(header)
+    }
     return {ours: theirs for ours, theirs in chosen.items() if ours not in lacking}
 
 
@@ -283,7 +287,7 @@ def described(
         remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
         raise BadInput(f"{name}: {lacking}; give {remedies}")
     if not columns.kind and not known and len(said) == 1:
-        kind = KINDS["regression"]
+        kind = SCORES
     _refuse_labels(known, kind, asked=columns.kind is not None, named=bool(said))
     if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
         kind = KINDS["translation"]
@@ -389,7 +393,11 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     config: Any = models.load_config(models.source(columns.teacher))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    return kind.output_names(config)
+    headed = any(part in name for part in kind.architectures for name in config.architectures or [])
+    if not (headed and (kind.ordered or kind.several)):
+        return ()
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return () if len(names) > 1 and nameless(names) else names
 
 
 def _blank(value: Any) -> bool:

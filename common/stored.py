@@ -10,21 +10,23 @@ import torch
 from common import data, evaluate, train
 from common.args import CommonArgs
 from common.errors import BadInput
+from common.heads import never_run, warn_of_scale
 from common.kept import KeptOutputs
 from common.tasks import TaskData
-from common.teacher import Teacher, get_start, never_run, warn_of_scale
+from common.teacher import Teacher, get_start
 from pocket.models import POCKET
 
 
 def stored_teacher(args: CommonArgs, task: TaskData) -> Teacher:
-    """What `--teacher-outputs` holds, to a student of `--tokenizer`, of the checkpoint that `--init` names, or of
-    `--teacher`."""
+    """What `--teacher-outputs` holds, to a student that reads the tokens of `--teacher`, or `--init`."""
     file, kind, examples = Path(str(args.teacher_outputs)), task.task.kind, task.splits["train"]
-    option, name = ("--tokenizer", args.tokenizer) if args.tokenizer else ("--init", args.checkpoint)
-    if name is None and args.teacher in POCKET and task.source != "pocket":
+    option, name = "--teacher", args.teacher
+    if args.checkpoint and name in POCKET:
+        option, name = "--init", args.checkpoint
+    if name in POCKET and task.source != "pocket":
         raise BadInput(f"--teacher-outputs {file}: has no tokenizer; --init MODEL gives the student a checkpoint's"
-                       " weights and tokenizer, --tokenizer MODEL the tokenizer alone")  # fmt: skip
-    base = get_start(args, task, name or args.teacher, option if name else "--teacher")
+                       " weights and tokens, --teacher MODEL the tokens alone")  # fmt: skip
+    base = get_start(args, task, name, option)
     if kind.outputs != ("logits",) or kind.windowed:
         raise BadInput(f"--task {task.name}: is {kind}; only classes and scores of texts are learnt from outputs alone")
     assert examples.outputs is not None, "a task is loaded with its outputs"

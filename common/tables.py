@@ -15,13 +15,13 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import BadInput, refused, warn
+from common.errors import BadInput, refused, some, warn
 from common.kinds import KINDS, Rows, Task
-from common.kinds.base import parts_of
 from common.tasks import plain
 
 Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
@@ -60,7 +60,33 @@ def read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
             if (found := kind.parse(path, text, task.whole if task else None)) is not None:
                 return found
         rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task)
-    return rows.take(pick(list(rows.columns), rows.where))
+    return take(rows, pick(list(rows.columns), rows.where))
+
+
+def take(rows: Rows, chosen: dict[str, str]) -> Rows:
+    """The chosen columns, our name -> the source's; labels that are integers by the names that they have."""
+    if lacking := [name for name in chosen.values() if not {*parts_of(name, rows.columns)} <= {*rows.columns}]:
+        needs, has = ", ".join(chosen.values()), some(list(rows.columns))
+        raise BadInput(f"{rows.where}: no column {lacking[0]!r}; needs {needs}, has {has}")
+    taken: dict[str, list[Any]] = {}
+    for ours, theirs in chosen.items():
+        cells = {part: rows.columns[part][:] for part in parts_of(theirs, rows.columns)}
+        of_rows = zip(*cells.values(), strict=True)
+        taken[ours] = cells[theirs] if theirs in cells else [dict(zip(cells, row, strict=True)) for row in of_rows]
+    if names := rows.names.get(chosen.get("label", "")):
+        taken["label"] = [_named(value, names) for value in taken["label"]]
+    return replace(rows, columns=taken, chosen=chosen, names={"label": names} if names else {})
+
+
+def parts_of(name: str, header: Collection[str]) -> list[str]:
+    """The columns that a name means: one, or of several labels "a,b,c", whose cell holds each of them by its name."""
+    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def _dataset(data: Any, where: str) -> Rows:
@@ -92,7 +118,7 @@ def _read_parquet(path: Path, pick: Pick) -> Rows:
         parts = [path] if path.is_file() else sorted(path.parent.glob(path.name))
         titles = _titles(pyarrow.parquet.read_schema(parts[0]).names, str(path))
         chosen = pick(list(titles), str(path))
-        Rows(dict.fromkeys(titles, ()), str(path)).take(chosen)  # they are there
+        take(Rows(dict.fromkeys(titles, ()), str(path)), chosen)  # they are there
         needed = {titles[part] for name in chosen.values() for part in parts_of(name, titles)}
         table = pyarrow.parquet.read_table(parts, columns=sorted(needed))
         return read(datasets.Dataset(table), str(path), lambda *_: chosen)

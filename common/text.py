@@ -24,8 +24,9 @@ from transformers import PreTrainedModel
 
 from common import corpus, data, models, results
 from common.errors import BadInput
-from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
-from common.masking import Masked, train_head
+from common.kinds import KINDS, Encoded, Kind, Split, Task
+from common.kinds.texts import block_examples
+from common.masking import Masked, load_masked_lm, train_head
 from common.tasks import TaskData
 from common.train import Loop, Stage
 
@@ -276,7 +277,7 @@ def pretrain(
         elif recipe.written:
             model, whole = models.load_model(source, models.load_config(source), run.task.task.kind, head=True), True
         else:
-            model, whole = models.load_masked_lm(source)
+            model, whole = load_masked_lm(source)
         if not (recipe.steps or recipe.epochs):
             return build(model)
         batches, held_out = recipe.batches(teacher.tokenizer)

@@ -201,7 +201,7 @@ def test_the_commands_of_a_file(tmp_path: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert out.splitlines()[:4] == [
         f"python methods/mc3kd.py --task pocket/rte --seed {seed} --variant {variant} --cache-dir runs/cache"
-        f" --budget smoke --out-dir {tmp_path}/out/mc3kd --resume  # budget smoke"
+        f" --budget smoke --out-dir {tmp_path}/out/mc3kd  # budget smoke"
         for seed, variant in itertools.product((0, 1), ("finetune", "kd"))
     ]
     assert out.splitlines()[-1] == f"# 10 commands in 2 rows; results under {tmp_path}/out"
@@ -713,7 +713,7 @@ def test_a_sweep(glue: Path, expert: Path, tmp_path: Path, capsys: Capture) -> N
     assert some == again
     assert len({tuple(point.items()) for point in some}) == 4
     line = f"sweep mc3kd --variants finetune,kd --trials 1 --jobs 1 --task sst2 --data-dir {glue} --teacher {expert}"
-    line += f" --student 2x16 --budget 64 --max-length 16 --selection-examples 32 --out-dir {tmp_path}"
+    line += f" --student 2x16 --budget 64 --max-length 16 --out-dir {tmp_path}"
     entry.main(line.split())
     first = capsys.readouterr().out.partition("\nfinetune on")[2]
     assert "kd on sst2, 1 trials, Acc on the tuning split" in first

@@ -19,7 +19,7 @@ import pocket
 from common import data
 from common.hub import CONVERTED, GLUE_REVISION, HUB
 from common.kinds import documents
-from common.kinds.sentences import label_order
+from common.kinds.names import label_order
 from common.tasks import TASKS, Columns
 
 REAL = ROOT.parent / "shared" / "realdata"

@@ -112,7 +112,7 @@ def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: P
     assert record["primary"]["value"] > 0.7
     assert record["teacher"]["parameters"] == record["ledger"]["teacher_examples"] == 0
     for method, more in (
-        ("cmow", ["--tokenizer", backbone, "--student", "cbow-16"]),
+        ("cmow", ["--teacher", backbone, "--student", "cbow-16"]),
         ("cka", ["--init", backbone, "--student", "2x32", "--variant", "kd,woh"]),
         ("xtc", ["--init", backbone, "--student", "2x32"]),
     ):
@@ -268,7 +268,6 @@ def test_a_teachers_students_read_its_tokens(roberta: Path, expert: Path, glue: 
     argv = ["--task", "sst2", "--data-dir", glue, "--teacher", expert, "--student", "2x32", "--variant", "kd"]
     argv += ["--max-length", 16, "--budget", 640, "--out-dir", tmp_path / "runs", "--device", "cpu"]
     assert "a roberta of" in stopped("mc3kd", *argv, "--init", roberta)
-    assert "is for --teacher-outputs" in stopped("mc3kd", *argv, "--tokenizer", roberta)
     assert "names several" in stopped("mc3kd", *argv, "--teacher", f"{expert},{roberta}")
 
 
@@ -277,7 +276,7 @@ def test_what_outputs_cannot_do(unlabelled: Path, backbone: Path, tmp_path: Path
     for method, more, says in [
         ("xtc", [], "reads the teacher's layers, and has class probabilities alone here; --variant finetune,kd works"),
         ("mc3kd", ["--variant", "kd"], "has no tokenizer; --init MODEL gives the student"),
-        ("cmow", ["--variant", "kd", "--augment", 2, "--tokenizer", backbone], "is outputs alone, without new texts'"),
-        ("xtc", ["--variant", "kd", "--tokenizer", backbone, "--student", "2x32"], "give --init MODEL"),
+        ("cmow", ["--variant", "kd", "--augment", 2, "--teacher", backbone], "is outputs alone, without new texts'"),
+        ("xtc", ["--variant", "kd", "--teacher", backbone, "--student", "2x32"], "give --init MODEL"),
     ]:
         assert says in stopped(method, *argv, "--max-length", 16, *more)

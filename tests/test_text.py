@@ -348,10 +348,10 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     whole = BertForMaskedLM(bert_config(2, 32))
     models.save(whole, tokenizer, tmp_path / "whole", "")
     models.save(whole.bert, tokenizer, tmp_path / "body", "")
-    assert models.load_masked_lm(str(tmp_path / "whole"))[1]
-    lower, complete = models.load_masked_lm(f"{tmp_path / 'whole'}:1")  # the head reads layer 2, which is cut off
+    assert masking.load_masked_lm(str(tmp_path / "whole"))[1]
+    lower, complete = masking.load_masked_lm(f"{tmp_path / 'whole'}:1")  # the head reads layer 2, which is cut off
     assert (lower.config.num_hidden_layers, complete) == (1, False)
-    model, complete = models.load_masked_lm(str(tmp_path / "body"))
+    model, complete = masking.load_masked_lm(str(tmp_path / "body"))
     assert not complete
     texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(200)], "")
     encoded = text.encode(tokenizer, texts.head, 16)
@@ -372,4 +372,4 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
     assert (stage.ledger.teacher_examples, stage.ledger.student_examples, stage.ledger.steps) == (60 * 32, 0, 0)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    refused(lambda: models.load_masked_lm(str(tmp_path / "none")), "is no folder here")
+    refused(lambda: masking.load_masked_lm(str(tmp_path / "none")), "is no folder here")

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from common.errors import BadInput, shown, some
-from common.kinds.sentences import Classification, class_figures, class_of
+from common.kinds.names import class_of
+from common.kinds.own import OwnClasses, class_figures
 from common.metrics import METRICS, accuracy
 
 NO = ("0", "0.0", "false", "", "none", "nan")  # with pandas' and pyarrow's blanks
 
 
-class MultiLabel(Classification):
+class MultiLabel(OwnClasses):
     """A 0 or 1 for each of Task.labels. Labels: [N, C], long.
 
     In files: a list, which a cell holds as JSON or as "a,b", or several columns of 0 and 1, `--label a,b,c`.

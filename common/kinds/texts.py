@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import pocket
 from common.errors import BadInput, shown
-from common.kinds.base import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task, block_examples
+from common.kinds import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task
 from common.text_metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
@@ -258,3 +258,9 @@ class Translation(_Written):
             tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
             first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
             setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
+
+
+def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encoded:
+    """Blocks of tokens without padding as examples."""
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)

@@ -16,7 +16,7 @@ from common.args import BadInput
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
-from methods.mc3kd import VARIANTS, Args, LayerStatistics, Memory, ccc, partners, step_loss
+from methods.mc3kd import RIDGE, VARIANTS, Args, LayerStatistics, Memory, ccc, partners, step_loss
 
 SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
 
@@ -193,7 +193,7 @@ def test_states_that_are_not_finite_and_a_ridge_that_is_too_small() -> None:
     x, _ = related(6, 3, 3)
     assert ccc(x.index_fill(0, torch.tensor([2]), float("nan")), x, 1e-3).isnan()  # the loop says at which batch
     same = 1e4 * torch.cat([x @ m for m in draw(20, 3, 3)], 1).repeat(20, 1)  # 3 directions in 60 dimensions
-    for shrinkage, says in ((None, "--ridge 1e-30"), (1e-30, "--shrinkage 1e-30")):
+    for shrinkage, says in ((None, "a ridge of 1e-30"), (1e-30, "--shrinkage 1e-30")):
         with pytest.raises(BadInput, match=says):
             ccc(same, same, 1e-30, shrinkage)
 
@@ -300,7 +300,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
             x[batch.mask].numpy() if all_tokens else x[:, 0].numpy() for x in (s.hidden_states[i], t.hidden_states[l])
         ]
         if "mc3" in name:
-            hidden -= paper_ccc(*both, args.ridge, args.shrinkage) / 16
+            hidden -= paper_ccc(*both, RIDGE, args.shrinkage) / 16
         else:
             u, v = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in both)
             hidden += ((u - v) ** 2).mean() / len(layers)
@@ -313,7 +313,7 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
     "given",
     [
         {},
-        {"beta": 3.0, "tokens": "cls", "ridge": 0.01, "last": "out"},
+        {"beta": 3.0, "tokens": "cls", "last": "out"},
         {"tokens": "all", "last": "in", "shrinkage": 0.5},
     ],
     ids=str,
