@@ -149,7 +149,7 @@ def collate(
         rows = flat[positions].astype(np.int64)
         rows[padding] = pads.get(name) or 0
         batch[name] = torch.from_numpy(rows)
-    batch["labels"] = encoded.kind.align(encoded.labels[chosen], lengths, L, tokenizer.padding_side)
+    batch["labels"] = encoded.kind.align(encoded.labels[chosen], L)
     return batch
 
 

@@ -66,6 +66,8 @@ class _Windowed(Kind):
             raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
         if not tokenizer.is_fast:
             raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
+        if tokenizer.padding_side != "right":
+            raise BadInput(f"{type(tokenizer).__name__} pads in front; {task.name} needs padding behind the text")
         # a window of a context shares a quarter of its tokens with the one before it
         how: dict[str, Any] = {"max_length": max_length, "stride": max_length // 4 if self.context else 0}
         how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
@@ -97,10 +99,9 @@ class _Windowed(Kind):
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""
         rows: dict[int, np.ndarray] = {}
-        for indices, padded, output in forward(model, given, tokenizer, len(given)):
+        for indices, _, output in forward(model, given, tokenizer, len(given)):
             for i, row in zip(indices, self.token_logits(output).float().cpu().numpy(), strict=True):
-                first = padded - given.lengths[i] if tokenizer.padding_side == "left" else 0
-                rows[i] = finite(row[first : first + given.lengths[i]], given.ids[i])
+                rows[i] = finite(row[: given.lengths[i]], given.ids[i])
         return [rows[i] for i in range(len(given))], len(given)
 
     def token_logits(self, output: Any) -> Tensor:
@@ -232,14 +233,10 @@ class TokenClassification(_Windowed):
         places = np.where(np.diff(found, prepend=-2) == 0, -1, found)
         return places, [split.labels[document][word] if word >= 0 else IGNORED for word in places]
 
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+    def align(self, labels: Tensor, longest: int) -> Tensor:
         import torch.nn.functional as F
 
-        labels = F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
-        if side == "left":
-            for i, length in enumerate(lengths):
-                labels[i] = labels[i].roll(longest - length)
-        return labels
+        return F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
 
     def tags(
         self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
@@ -422,12 +419,6 @@ class SpanQA(_Windowed):
                 last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
                 return spans, [int(first), int(last)]
         return spans, [cls, cls]
-
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
-        if side == "left":
-            for i, length in enumerate(lengths):
-                labels[i] = labels[i] + longest - length
-        return labels
 
     def settings(self, task: Task) -> dict[str, Any]:
         return {"num_labels": 2}  # start and end
