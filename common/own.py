@@ -1,7 +1,7 @@
 """Data sets of one's own: `--task FILE`, FOLDER or hub:REPO, and lists in memory.
 
-task = load("tickets.csv", columns)     # what `data.load` calls: what it holds is seen from it, and told in a line
-task = from_lists(texts, labels)        # the same, in memory
+task = loaded(read("tickets.csv", columns), limit, tune)   # for `data.load`: what it holds is seen, and told in a line
+task = from_lists(texts, labels)                          # the same, in memory
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ class DataSet(NamedTuple):
     rows: dict[str, Rows]
     source: Source
     origin: str
-
-
-def load(name: str, columns: Columns, limit: int | None, tune: bool) -> TaskData:
-    """As `data.load`."""
-    return loaded(read(name, columns), limit, tune)
 
 
 def from_lists(
