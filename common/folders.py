@@ -119,12 +119,8 @@ def data_files(folder: Path) -> list[Path]:
 def find_split(folder: Path, split: str) -> Path | None:
     """The one file of a split, or the pattern of the names of its parts; None if there is none."""
     names = names_of(split)
-    found = [
-        path
-        for name in names
-        for end in (*SUFFIXES, *(f"{end}.gz" for end in SUFFIXES[:5]))
-        if (path := folder / f"{name}{end}").is_file()
-    ]
+    files = {f"{name}{end}" for name in names for end in SUFFIXES}
+    found = [path for path in sorted(folder.iterdir()) if plain(path).name in files and path.is_file()]
     part = re.compile(rf"({'|'.join(names)})-\d+-of-(\d+)[-\w]*\.parquet")  # as on the hub, some with a hash
     parts = Counter(match.group(1, 2) for path in folder.iterdir() if (match := part.fullmatch(path.name)))
     for (name, total), count in parts.items():

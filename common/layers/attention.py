@@ -441,10 +441,8 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     embeddings = getattr(model.base_model, "embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
     if not (model._can_set_attn_implementation() and self_attentions(model) and isinstance(positions, nn.Embedding)):
-        raise BadInput(
-            f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
-            " BERT, RoBERTa, ELECTRA and their like would work"
-        )
+        why = "has no exchangeable attention with learned positions; BERT, RoBERTa, ELECTRA and their like would work"
+        raise BadInput(f"--attention {attention}: {config.model_type} {why}")
     first = 0 if positions.padding_idx is None else positions.padding_idx + 1  # where RoBERTa counts from
     usable = positions.weight[first:]
     if len(usable) < max_length:
