@@ -64,7 +64,7 @@ def load(
     if is_data_set(name):
         from common import own
 
-        return own.load(name, columns, limit, tune)
+        return own.loaded(own.read(name, columns), limit, tune)
     if source == "pocket":  # the same for every seed of a run, the suite's own seed being 0
         rows = {split: Rows(pocket.generate(task.name, split), f"{name} {split}") for split in pocket.SPLITS[task.name]}
         origin = f"pocket v{pocket.VERSION}"
@@ -149,7 +149,7 @@ def collate(
         rows = flat[positions].astype(np.int64)
         rows[padding] = pads.get(name) or 0
         batch[name] = torch.from_numpy(rows)
-    batch["labels"] = encoded.kind.align(encoded.labels[chosen], lengths, L, tokenizer.padding_side)
+    batch["labels"] = encoded.kind.align(encoded.labels[chosen], L)
     return batch
 
 

@@ -49,7 +49,8 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None,
     None: passages of the pocket suite for a pocket task, no more than `passages` and 60,000; the training texts of
     another task. Raises `BadInput` for what cannot be read.
     """
-    names, sizes = corpus.corpora(spec), list[str]()
+    names = corpus.corpora(spec)
+    sizes: list[str] = []
     if spec is None:
         kind, most = task.task.kind, min(passages or PASSAGES, PASSAGES)
         texts = kind.unlabelled(most) if task.source == "pocket" else kind.corpus(task.splits["train"])
@@ -63,7 +64,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None,
         stream = corpus.stream(spec, task, passes)
         texts = list(islice(corpus.texts_of(stream), HEAD + 1))
         if len(texts) > HEAD:
-            return Texts(texts[:HEAD], corpus.signature(spec, task), stream)
+            return Texts(texts[:HEAD], "+".join(corpus.called(name, task) for name in names), stream)
     if not texts:
         raise BadInput(f"--corpus {spec}: no text is left; it is empty, or none passes the filter")
     digest = results.digest({"texts": texts})[:12]

@@ -114,7 +114,7 @@ FILES: list[tuple[str, str, str | bytes, tuple[str, ...]]] = [
     ("sst2", "train.csv", 'sentence,label\n"a film,1\na film,0\n', ("train.csv line 3", "check the quotes")),
     ("sst2", "train.csv", 'sentence,label\n"a" film,1\n', ("train.csv line 2", "check the quotes")),
     ("sst2", "train.jsonl", ROW + '{"sentence": ', ("train.jsonl line 2: not JSON", "one object a line")),
-    ("sst2", "train.jsonl", ROW + "[1]\n", ("train.jsonl line 2: list", "one JSON object a line")),
+    ("sst2", "train.jsonl", ROW + "[1]\n", ("train.jsonl line 2: list", "one object a line")),
     ("sst2", "train.jsonl", ROW + DEEP, ("train.jsonl line 2: not JSON", "one object a line")),
     ("sst2", "train.jsonl", ROW + '{"sentence": "a"}\n', ("train.jsonl line 2: label None is unknown",)),
     ("sst2", "train.jsonl", ROW + '{"sentence": 5, "label": 0}', ("train.jsonl line 2: sentence is 5", "text")),

@@ -358,8 +358,8 @@ class Kind(str):
 
         return torch.tensor([self.absent if label is None else label for label in split.labels])
 
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
-        """A batch's labels where its padding to `longest` tokens, on this `side`, has put their tokens."""
+    def align(self, labels: Tensor, longest: int) -> Tensor:
+        """The labels of a batch that is padded to `longest` tokens."""
         return labels
 
     # --- models ---

@@ -42,6 +42,8 @@ class MultiLabel(OwnClasses):
             except (ValueError, SyntaxError) as error:
                 raise ValueError(f"no list: {shown(value)}") from error
         parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
+        if any(isinstance(part, list | dict) for part in parts):
+            raise ValueError(f"its label is {shown(value)}; names in a list are read, and no spans of characters")
         return [one for part in parts if (one := super(MultiLabel, self).cell(part))]
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:

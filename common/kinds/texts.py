@@ -179,7 +179,7 @@ class _Written(Kind):
         longest = max(map(len, rows))
         return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
 
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+    def align(self, labels: Tensor, longest: int) -> Tensor:
         return labels[:, : int((labels >= 0).sum(1).max())].contiguous()
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
