@@ -537,7 +537,7 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
 def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
     """Prices are learnt as their z-scores are, up to rounding. Predictions, saved students and kept teachers have the
     data's unit."""
-    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 8, "--max-length", 16]
+    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 24, "--max-length", 16]
     argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 2560, "--device", "cpu"]
     rng, found = random.Random(0), {}
     good = [rng.randint(0, 4) for _ in range(400)]  # words of four
