@@ -17,14 +17,13 @@ random weights take the tokenizer of --init. efficient_attention.py trains the b
 the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
 text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
 goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
-nothing, with the likely cause, corrects the others' gaps to the best for their number, and gives a tie to the linear
-model: `linear` sees as many labelled rows as a student sees, `linear-all` all of train."""
+nothing, corrects the others' gaps to the best for their number, and gives a tie to the linear model: `linear` sees as
+many labelled rows as a student sees, `linear-all` all of train."""
 
 from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -32,16 +31,15 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
 from bench import Parser, run, sweep, table
-from bench.matrix import MATRICES, NOTHING_TRIED, Job, Matrix, build, module_of, read_file, script_of, trials
+from bench.matrix import MATRICES, NOTHING_TRIED, build, module_of, read_file, script_of, trials
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
-from bench.stats import Estimate, Interval, estimate, holm
+from bench.stats import Estimate, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
 from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
@@ -55,7 +53,6 @@ from pocket.models import POCKET
 FILE = MATRICES / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
 WORTH = 1.5  # so many times faster, or smaller, is worth a word
-NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
@@ -146,48 +143,8 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)
 
 
-def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
-    """About what an example takes: models with random weights read a few batches, the teacher once, the student three
-    times, as a training step does. The quickest counts: batches are of like length where students train."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, config = task.task.kind, models.load_config(base)
-    config.update(kind.settings(task.task))
-    teacher: Any = models.build(config, kind)
-    student: Any = models.build(models.student_config(config, *student_shape(shape)), kind)
-    for model in (teacher, student):
-        model.to(device).requires_grad_(False)
-    seconds = []
-    for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES):
-        inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
-        forward(teacher, [inputs])
-        forward(student, [inputs] * 3)
-        seconds.append((time.perf_counter() - started) / len(batch["input_ids"]))
-    return min(seconds) * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
-
-
-def is_linear(job: Job) -> bool:
-    return Path(job.words[0]).stem == LINEAR
-
-
-def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> dict[str, Any]:
-    """Row -> its trials and their winner. What they, and the rows after them, will take is told first; `each`: seconds
-    of an example."""
-
-    def minutes(some: list[Job]) -> float:
-        budgets = [parse_budget(job.args.budget)[1] for job in some if not is_linear(job)]
-        return sum(budgets) * each / 60
-
-    jobs = [job for row in search.rows.values() for job in search.left(row)]
-    said = f"{len(jobs)} runs try rates (--rates 1: none), about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
-    print(f"{said} {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)
-    search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
-    found = search.found()
-    sweep.show(found)
-    return found["rows"]
-
-
-def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict[str, Any]) -> tuple[Grid, str]:
-    """The table that answers the question, the best first, and one sentence that follows from it; `trials`: of rows."""
+def answer(found: Table, task: str, measured: list[dict[str, Any]]) -> tuple[Grid, str]:
+    """The table that answers the question, the best first, and one sentence that follows from it."""
     record = found.tasks[task]
     of_row = {line["row"]: line for line in measured}
     order = [(row, interval(row.values(task))) for row in found.rows if row.path in of_row]
@@ -212,7 +169,7 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict
         more = f"{known['milliseconds']['1']:.2f}", found.labelled(row), f"{len(row.values(task))}"
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
-    said = advice(found, task, order, of_row, own, trials)
+    said = advice(found, task, order, of_row, own)
     title, *titles = (evaluate.TITLES.get(name, name) for name in (first, *others))
     return Grid(["row", "student", title, "/".join(titles), "MB", "ms a text", "labelled rows", "seeds"], rows), said
 
@@ -233,28 +190,13 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
         warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
 
 
-def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
+def has_learnt_nothing(row: Row, task: str, score: Estimate) -> bool:
     """Whether a row gives one answer, or is not above the largest class by its interval."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
-    low = score.mean if score.low is None else score.low
+    low = score.mean if math.isnan(score.error) else score.interval()[0]
     one_answer = bool(said) and all(np.ptp(values) == 0 for values in said)
     largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
     return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
-
-
-def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> str:
-    """Why a row has learnt nothing, as its trials say: its best rate is the first or the last of those that differ; or
-    others, that learn, start from a teacher's layers and it does not; or it has seen too few examples."""
-    scores = [trial["mean"] for trial in trials["trials"] if trial["mean"] is not None] if trials else []
-    if len(scores) < 2:
-        return "the rate, of which one was tried"
-    if trials and trials["at_edge"] and max(scores) - min(scores) > NOISE:
-        ((name, value),) = trials["winner"].items()
-        side = "highest" if value == max(trial["point"][name] for trial in trials["trials"]) else "lowest"
-        return f"the rate: the {side} that was tried, {value:g}, was the best"
-    if row.start == "random" and any(other.start != "random" and other.method != LINEAR for other in others):
-        return "the start, random weights"
-    return "the budget"
 
 
 def macro_f1(row: Row) -> float | None:
@@ -273,17 +215,16 @@ def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
     return Estimate(float(sample.values[0]), 0.0, float(by_item.var(ddof=1)) / len(by_item), len(by_item) - 1)
 
 
-def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
-           teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
+def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: dict[str, dict[str, Any]],
+           teacher: float | None) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
     which a tie goes; what the fastest and the smallest cost in points, and who has to learn for longer. Rows that have
     learnt nothing are named and take no part; of the others' gaps to the best p values have Holm's correction."""
     dead = [row for row, score in order if has_learnt_nothing(row, task, score)]
     order = [(row, score) for row, score in order if row not in dead]
-    causes = [f"{row.place} ({likely_cause(row, trials.get(row.place), [one for one, _ in order])})" for row in dead]
+    names = ", ".join(row.place for row in dead)
     if not order:
-        said = "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
-        return f"{said} Likely causes: {', '.join(causes)}."
+        return "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
     (best, score), *_ = order
     gaps = {row.path: one for row, _ in order[1:] if (one := gap_of(found, task, best, row)) is not None}
     p = dict(zip(gaps, holm([one.p for one in gaps.values()]), strict=True))
@@ -326,8 +267,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: d
         said += f". By macro F1, where small classes count as large ones, {first} is the best,"
         said += f" {100 * by_class[first]:.1f} against {100 * by_class[best.place]:.1f}"
     if dead:
-        said += ". These learnt nothing (one answer, or not above the largest class), are left out of this, and the"
-        said += f" likely cause is: {', '.join(causes)}"
+        said += f". These learnt nothing (one answer, or not above the largest class) and are left out of this: {names}"
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:
@@ -457,20 +397,22 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
     out = f"{Path(options.out).resolve()}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
-    wanted, of_rows = table_of(options, task.task.kind, given, len(task.labelled) > 0), dict[str, Any]()
+    wanted = table_of(options, task.task.kind, given, len(task.labelled) > 0)
     if options.rates > 1 and "lr" not in given:
-        each = seconds_of(base_of(given, options.teacher), options.student, task, int(given.get("max_length", 128)))
         search = search_of(wanted, task.task.kind, out)
-        of_rows = tried(search, build(wanted, out, "arena").jobs, each, options)
-        wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
+        search.carry_out(options)
+        tried = search.found()
+        sweep.show(tried)
+        wanted["rows"] = [row | (tried["rows"][row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
     found = load([plan.out])
-    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
+    trained = [job.args for job in plan.jobs if Path(job.words[0]).stem != LINEAR]
+    networks = [args for args in trained if not args.teacher_outputs]
     if networks and task.task.name not in TASKS and not found.missing:
         warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = chosen(found, task.name)
-    grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
+    grid, said = answer(found, task.name, measure(students, task, memory=False))
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
     comparable = found.tasks[task.name]["comparable"]

@@ -12,13 +12,13 @@
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png
 
-RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
+RUN is the folder of a finished run, or one above several.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,57 @@ from transformers import BertConfig, BertForMaskedLM
 
 from bench import Parser, pages, report
 from bench.records import folder_of
-from bench.report import Line, heatmap, lines, pyplot, save
+from bench.report import pyplot, save
 from bench.table import budget_of, load
 from common import data, evaluate, models, results
 from common.args import BadInput, read, split_list, split_paths, student_shape
 from common.layers import attention as layers
 from common.teacher import get_teacher
+
+# --- ways to draw --------------------------------------------------------------------------------------------
+
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+def heatmaps(matrices: dict[str, np.ndarray], path: Path, names: Sequence[str] = (), signed: bool = False) -> None:
+    """Square matrices, one below the other, with values in the cells where they are few: entries in [0, 1], or `signed`
+    ones, in red above zero and in green below. Rows and columns are layers, 0 in the upper left, or have `names`."""
+    size = len(next(iter(matrices.values())))
+    side = max(3.6, 0.45 * size + 0.9)
+    figure, grid = pyplot().subplots(len(matrices), figsize=(side, side * len(matrices)), squeeze=False,
+                                     layout="constrained")  # fmt: skip
+    for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=True):
+        shades: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "viridis"}
+        if signed:
+            most = np.abs(matrix).max() or 1.0
+            shades = {"vmin": -most, "vmax": most, "cmap": "RdYlGn_r"}
+        image = axes.imshow(matrix, aspect="auto", **shades)
+        axes.set(title=title, xlabel="layer", ylabel="layer", xticks=range(size), yticks=range(size))
+        if names:
+            axes.set(xlabel="the same, in the same order", ylabel="", xticks=[], yticklabels=names)
+        if size > 15:
+            figure.colorbar(image, shrink=0.8)
+            continue
+        for (i, j), value in np.ndenumerate(matrix):
+            colour = "black" if signed or value > 0.6 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=9, color=colour)
+    save(figure, path)
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = ()) -> None:
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`."""
+    figure, axes = pyplot().subplots(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.locator_params(axis="x", integer=True)
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    save(figure, path)
+
 
 # --- mc3kd ---------------------------------------------------------------------------------------------------
 
@@ -77,7 +122,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
                       "selected": selected}  # fmt: skip
             results.write_json(place / "svcca.json", record)
             print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
-            heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}")
+            heatmaps({f"SVCCA, {label}, {task.name}": matrix}, place / "svcca.png")
             title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
             series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
             lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
@@ -96,7 +141,7 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
     moved = difference[np.triu_indices(len(first), 1)]
     agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
     title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC, itself included"
-    heatmap(difference.tolist(), path, title, signed=True)
+    heatmaps({title: difference}, path, signed=True)
     print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC, itself included")
 
 
@@ -211,14 +256,7 @@ def cmow(text: str, folder: Path, words: list[str]) -> None:
             encodings = embeddings.pooled(ids, torch.ones_like(ids))
         found[title] = torch.nn.functional.cosine_similarity(encodings[:, None], encodings, dim=-1).numpy()
         print(f"{title}: {labels[0]!r} and {labels[-1]!r} have a cosine similarity of {found[title][0, -1]:.2f}")
-    figure, panels = pyplot().subplots(2, 1, figsize=(4.2, 5), layout="constrained")
-    for axes, (title, matrix) in zip(panels, found.items(), strict=True):
-        axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-        axes.set(title=title, xlabel="the same, in the same order", xticks=[], yticks=range(len(labels)),
-                 yticklabels=labels)  # fmt: skip
-        for (i, j), value in np.ndenumerate(matrix):
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.6 else "white")
-    save(figure, folder / "cmow" / "orders.png")
+    heatmaps(found, folder / "cmow" / "orders.png", labels)
 
 
 # --- cka -----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ import importlib.metadata
 import io
 import itertools
 import json
-import math
 import multiprocessing
 import random
 import statistics
@@ -99,12 +98,7 @@ def ratio(over: list[float], under: list[float]) -> float:
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(function, *arguments).result()
-        except BaseException:  # stopped: the pool would wait for the process to finish
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
+        return pool.submit(function, *arguments).result()
 
 
 def memory_of(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
@@ -237,10 +231,9 @@ def load_kept(folder: Path) -> Any:
 def save_torch_int8(folder: Path) -> int:
     """Save the float32 model; the bytes of what it holds when torch has rounded its linears."""
     save_packed(32, folder)
-    model = load_torch_int8(folder)
-    linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
-    floats = sum(4 * p.numel() for p in model.parameters())
-    return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
+    held = io.BytesIO()
+    torch.save(load_torch_int8(folder).state_dict(), held)
+    return held.tell()
 
 
 def load_torch_int8(folder: Path) -> Any:
@@ -346,14 +339,15 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
 
 def crossing(own: dict[str, float], full: dict[str, float]) -> str:
     """The length from which `own` stays below `full`, by length: on a straight line of logs between two; "-": none."""
-    lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
+    lengths = np.array([int(length) for length in own])
+    gaps = np.log([own[length] / full[length] for length in own])
     if gaps[-1] >= 0:
         return "-"
-    last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
-    if last is None:
+    if (gaps < 0).all():
         return str(lengths[0])
-    share = gaps[last] / (gaps[last] - gaps[last + 1])
-    return f"{math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])):.0f}"
+    last = np.flatnonzero(gaps >= 0)[-1]
+    both = [last + 1, last]
+    return f"{np.exp(np.interp(0, gaps[both], np.log(lengths[both]))):.0f}"
 
 
 def lengths_text(report: dict[str, Any]) -> str:
