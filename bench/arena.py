@@ -35,14 +35,14 @@ from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
 from bench import Parser, run, sweep, table
-from bench.matrix import MATRICES, NOTHING_TRIED, build, module_of, read_file, script_of, trials
+from bench.matrix import MATRICES, NOTHING_TRIED, build, chosen, module_of, read_file, script_of, trials
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
 from bench.stats import Estimate, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
-from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
+from common.args import BadInput, parse_budget, parse_model, student_shape
 from common.errors import warn
 from common.kinds import Kind
 from common.tasks import TASKS, Columns, is_data_set, permutation
@@ -66,9 +66,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
     """The rows that were asked for, with this student; `width`: the teacher's, or that of the checkpoint that students
     start from, `kind`: the task's, `labelled`: whether labels can teach."""
     known = {row["name"]: {"student": MAIN} | row for row in read_file(FILE)["rows"]}
-    names = list(known) if options.rows == "all" else split_list(options.rows)
-    if wrong := [name for name in names if name not in known]:
-        raise BadInput(f"--rows {wrong[0]}: must be all, or of {', '.join(known)}")
+    names = list(known) if options.rows == "all" else chosen("--rows", options.rows, known, "the arena")
     layers, own = student_shape(options.student)
     shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
@@ -180,10 +178,10 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
     kind, name = task.task.kind, task.reported[0]
     if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))):
         return
-    chosen = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
-    encoded = data.encode(teacher.tokenizer, chosen, task.task, max_length)
+    some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
+    encoded = data.encode(teacher.tokenizer, some, task.task, max_length)
     logits, _ = kind.predict(teacher.model, encoded, teacher.tokenizer, max_length, evaluate.forward)
-    said = {"train": (logits, chosen), "held-out": (teacher.predictions[name], task.splits[name])}
+    said = {"train": (logits, some), "held-out": (teacher.predictions[name], task.splits[name])}
     right = {where: z.argmax(1) == np.array(split.labels) for where, (z, split) in said.items()}
     if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) < 0.01:
         both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
@@ -281,9 +279,8 @@ def arguments(words: list[str]) -> dict[str, str]:
     """`["--max-length", "64"]`, which every script is to have, as a file would say it."""
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise BadInput(f"{' '.join(words)}: arguments of the scripts come as --name value")
-    return {
-        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
-    }
+    names = [word.removeprefix("--").replace("-", "_") for word in words[::2]]
+    return dict(zip(names, words[1::2], strict=True))
 
 
 # --- size and time of students -------------------------------------------------------------------------------
@@ -302,7 +299,8 @@ All with the processors that OMP_NUM_THREADS names.
 OUT/profile.json keeps it, and `python -m bench report` draws from it.
 """
 NO_TOKENIZER = "none"  # of a linear model, whose clock begins at the text
-LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
+BATCH, TURNS = 32, 5
+PASSES = {1: 16, BATCH: 3}  # texts of a batch -> how many batches a pass has
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
@@ -317,9 +315,9 @@ def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, cou
 
 def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = True) -> list[dict[str, Any]]:
     """Latency, throughput and, with `memory`, which takes a process for each, memory of each row's student."""
-    calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
+    calls: dict[int, dict[str, Callable[[], object]]] = {size: {} for size in PASSES}
     reported = len(task.splits[task.reported[0]])
-    texts = {size: min(size * count, reported) for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES))}
+    texts = {size: min(size * count, reported) for size, count in PASSES.items()}
     found: list[dict[str, Any]] = []
     for row, folder in rows:
         make = partial(load_student, folder, task.task.kind)
@@ -327,7 +325,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
         linear = row.method == LINEAR
         tokenizer = NO_TOKENIZER if linear else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
-        for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
+        for size, count in PASSES.items():
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
@@ -339,7 +337,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     return found
 
 
-def chosen(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
+def students_of(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
     """The task, and each row's run on it with the smallest seed whose student is still there."""
     task = name or next(iter(found.tasks))
     if task not in found.tasks:
@@ -411,7 +409,7 @@ def main(argv: list[str]) -> None:
     networks = [args for args in trained if not args.teacher_outputs]
     if networks and task.task.name not in TASKS and not found.missing:
         warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
-    _, students = chosen(found, task.name)
+    _, students = students_of(found, task.name)
     grid, said = answer(found, task.name, measure(students, task, memory=False))
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
@@ -435,7 +433,7 @@ def profile(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
     found = load(folders, table.budget_of(options.results))
-    name, rows = chosen(found, options.task)
+    name, rows = students_of(found, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     report = {"task": name, "rows": measured, "environment": results.environment(on_cpu=True)}
     print(profile_text(found, report))

@@ -87,7 +87,7 @@ def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marke
 
 def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     """SVCCA between all layers of a model over training inputs of a task. A model without the task's head is fine-tuned
-    first, as the scripts' teachers are; with `--teacher-epochs 0` it is seen as it is.
+    first, as the scripts' teachers are; with `--teacher-epochs 0` one of the hub or of a folder is seen as it is.
 
     Below the matrix' diagonal stands C_T(l) (eq. 2), with the layers that a student of `--student`'s depth is given
     (eq. 3, figure 7); RCCC is layer 1 against layer N. Of two models, with a comma, of one depth, figure 9 as well.
@@ -99,16 +99,10 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     for task in (data.load(name, **args.source) for name in args.tasks):
         matrices = []
         for name in split_paths(names):
-            if args.teacher_epochs:
-                teacher = get_teacher(args, task, name)
-                model, tokenizer, source = teacher.model, teacher.tokenizer, teacher.signature
-            else:
-                source = models.source(name, task.task.kind)
-                tokenizer = models.load_tokenizer(source)
-                model = models.load_model(source, models.load_config(source), task.task.kind)
-            N = model.config.num_hidden_layers
+            teacher = get_teacher(args, task, name, headless=True)
+            N = teacher.model.config.num_hidden_layers
             pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
-            statistics = method.layer_statistics(args, task, "train", tokenizer, model, pairs)
+            statistics = method.layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs)
             matrix = np.eye(N + 1)
             for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
                 matrix[i, j] = matrix[j, i] = value
@@ -117,8 +111,8 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             ends = -3 if (Path(name) / "result.json").exists() else -1  # a run's folder: variant, settings, seed
             label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
-            record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
-                      "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
+            record = {"model": teacher.signature, "task": task.name, "data": f"{task.origin}#{task.fingerprint}",
+                      "rccc": rccc, "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
                       "selected": selected}  # fmt: skip
             results.write_json(place / "svcca.json", record)
             print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
@@ -203,11 +197,9 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
 
 def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """For each matrix its float weights, as a histogram, and above it the few values that they become."""
-    columns = 1 if len(matrices) < 4 else 2
-    rows = -(-len(matrices) // columns)
-    figure, grid = pyplot().subplots(rows, columns, figsize=(4.2, 0.4 + (2.1 if columns == 1 else 1.6) * rows),
-                                     sharex="col", squeeze=False, layout="constrained")  # fmt: skip
-    for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=False):
+    figure, grid = pyplot().subplots(len(matrices), figsize=(4.2, 0.4 + 2.1 * len(matrices)), sharex=True,
+                                     squeeze=False, layout="constrained")  # fmt: skip
+    for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=True):
         end = np.quantile(np.abs(latent), 0.999)
         bins = np.linspace(-end, end, 81)
         height = axes.hist(latent, bins=bins, color="C0", alpha=0.5, label="before: float")[0].max()
@@ -217,10 +209,7 @@ def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> No
             axes.text(value, 1.12 * height, f"{count / len(quantised):.0%}", ha="center", fontsize=9, color="C3")
         axes.set(ylim=(0, 1.35 * height), yticks=[])
         axes.set_title(title, fontsize=9)
-    for axes in grid.flat[len(matrices) :]:
-        axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel("value of a weight", fontsize=9)
+    grid[-1, 0].set_xlabel("value of a weight", fontsize=9)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     save(figure, path)
 
