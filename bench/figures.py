@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import load_file
-from transformers import BertConfig, BertForMaskedLM
 
 from bench import Parser, pages, report
+from bench.matrix import chosen
 from bench.records import folder_of
 from bench.report import pyplot, save
 from bench.table import budget_of, load
 from common import data, evaluate, models, results
-from common.args import BadInput, read, split_list, split_paths, student_shape
-from common.layers import attention as layers
+from common.args import BadInput, read, split_paths, student_shape
+from common.layers.attention import random_blocks
 from common.teacher import get_teacher
 
 # --- ways to draw --------------------------------------------------------------------------------------------
@@ -376,45 +376,37 @@ def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
 # --- efficient attention: what a token sees ------------------------------------------------------------------
 
 TOKENS = 64
-# Sizes at which 64 tokens show what each attention leaves out
-SMALL: dict[str, dict[str, int]] = {
-    "longformer": {"window": 6}, "bigbird": {"block": 4, "random": 1},
-    "lsg": {"block": 8, "sparse_block": 8, "factor": 4}, "nystromformer": {"landmarks": 8},
-}  # fmt: skip
 
 
 def attention(names: str, folder: Path, words: list[str]) -> None:
-    """How much each of 64 tokens takes from every other, in full attention and in efficient ones.
+    """How much each of 64 tokens takes from every other, in full attention and in efficient ones as their papers define
+    them, at sizes at which 64 tokens show what each leaves out.
 
     A token's value is its own number, one-hot, so that what comes out at a token is what it saw. Queries and keys are
     the positions' sines and cosines: full attention looks at the neighbourhood and, a little, everywhere.
     """
     from matplotlib.colors import LogNorm
 
-    chosen = split_list(names)
-    if wrong := [name for name in chosen if name not in SMALL] or (not chosen and [names]):
-        raise BadInput(f"{wrong[0]!r}: must be one or several of {', '.join(SMALL)}")
+    from methods import efficient_attention as method
+
     place = torch.arange(TOKENS)[:, None] / 5.0 / 2.0 ** torch.arange(4)
-    positions = torch.nn.functional.pad(torch.cat([place.sin(), place.cos()], 1), (0, TOKENS - 8))
-    panels: dict[str, np.ndarray] = {}
-    for name in ["full", *chosen]:
-        config = BertConfig(vocab_size=8, hidden_size=TOKENS, num_hidden_layers=1, num_attention_heads=1)
-        model: Any = BertForMaskedLM(config).eval()
-        (module,) = layers.self_attentions(model)
-        for linear, weight in zip(layers.projections(module), (positions, positions, torch.eye(TOKENS)), strict=True):
-            linear.weight.data, linear.bias.data = 3 * weight.T.contiguous(), torch.zeros(TOKENS)
-        if name != "full":
-            model.config.efficient_attention = {"name": name, **SMALL[name]}
-            layers.install(model)
-        with torch.no_grad():
-            panels[name] = module(torch.eye(TOKENS)[None])[0][0].abs().numpy()
+    Q = 1.8 * torch.cat([place.sin(), place.cos()], 1)[None]  # the keys, too
+    V = torch.eye(TOKENS)[None]
+    seen = {
+        "full": method.attend(Q, Q, V, torch.ones(TOKENS, TOKENS, dtype=torch.bool)),
+        "longformer": method.longformer(Q, Q, V, (Q, Q, V), window=6, is_global=torch.arange(TOKENS) == 0),
+        "bigbird": method.bigbird(Q, Q, V, block=4, drawn=random_blocks(TOKENS // 4, 1, 1, 0)),
+        "lsg": method.lsg(Q, Q, V, block=8, sparse=2, reach=4, global_count=1),
+        "nystromformer": method.nystromformer(Q, Q, V, landmarks=8),
+    }
+    panels = {name: seen[name][0].abs().numpy() for name in ("full", *chosen("attention", names, seen, "the figure"))}
     rows = -(-len(panels) // 2)
     figure, grid = pyplot().subplots(rows, 2, figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
     for axes in grid.flat:
         axes.axis("off")
     for axes, (name, weights) in zip(grid.flat, panels.items(), strict=False):
         axes.axis("on")
-        axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(1e-3, 0.3), cmap="viridis")
+        axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(3e-4, 0.1), cmap="viridis")
         axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%}", xticks=[], yticks=[])
     figure.supylabel("query token", fontsize=9)
     figure.supxlabel("key token; white: not seen; above: share of pairs", fontsize=9)
