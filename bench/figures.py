@@ -229,21 +229,17 @@ def cmow(text: str, folder: Path, words: list[str]) -> None:
     names = text.split()
     if not 2 <= len(set(names)) <= 3 or len(set(names)) != len(names):
         raise BadInput(f"{text!r}: must be two or three different words, whose 2 or 6 orders fit into a picture")
-    orders = list(permutations(range(len(names))))
+    orders = torch.tensor(list(permutations(range(len(names)))))
     labels = [" ".join(names[i] for i in order) for order in orders]
-    ids = torch.tensor(orders)
+    torch.manual_seed(0)
+    matrices = method.add_identity(20**-0.5 * torch.randn(len(names), 20 * 20))
+    encodings = {
+        "CBOW: a sum of vectors": torch.randn(len(names), 400)[orders].sum(1),
+        "CMOW: a product of matrices": method.ordered_product(matrices[orders]).flatten(1),
+    }
     found: dict[str, np.ndarray] = {}
-    lacks = {"CBOW: a sum of vectors": "matrix_size", "CMOW: a product of matrices": "vector_size"}
-    for title, size in lacks.items():
-        torch.manual_seed(0)
-        sizes: dict[str, Any] = {"vocab_size": len(names), "bidirectional": False, size: 0}
-        config = method.MatrixEmbeddingConfig(**sizes)
-        embeddings = method.MatrixEmbeddings(config)
-        for weight in embeddings.parameters():
-            torch.nn.init.normal_(weight, std=max(1, config.matrix_size) ** -0.5)
-        with torch.no_grad():
-            encodings = embeddings.pooled(ids, torch.ones_like(ids))
-        found[title] = torch.nn.functional.cosine_similarity(encodings[:, None], encodings, dim=-1).numpy()
+    for title, E in encodings.items():
+        found[title] = torch.nn.functional.cosine_similarity(E[:, None], E, dim=-1).numpy()
         print(f"{title}: {labels[0]!r} and {labels[-1]!r} have a cosine similarity of {found[title][0, -1]:.2f}")
     heatmaps(found, folder / "cmow" / "orders.png", labels)
 
