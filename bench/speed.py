@@ -11,9 +11,8 @@
 Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases and peers are medians over the
 turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all threads,
 but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
-bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
-and the exit code is 1. A machine without one sees the first column, under its processor's name, and nothing is called.
-Random weights change no speed.
+bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than this machine's is
+called so, and the exit code is 1. Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxscript onnxruntime`), and named with their versions.
 """
@@ -752,18 +751,16 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
-    own = machines.get(here, {}).get("ratios", {})
-    beside = here if own else next(iter(machines))  # another machine, if there is nothing of this one
-    before = machines[beside]["ratios"]
+    before: Ratios = machines.get(here, {}).get("ratios", {})
     found: Ratios = {}
     for name in CASES:
         if not given.names or any(word in name for word in given.names):
             found |= ratios(name)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
-    print(results.columns(rows, ["ratio", f"now, {here}", f"checked in, {beside}"]))
+    print(results.columns(rows, ["ratio", f"now, {here}", "checked in"]))
     if given.save:
-        entry = {"ratios": own | found, "environment": environment}
+        entry = {"ratios": before | found, "environment": environment}
         results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})
-    if lines := worse(own, found):
+    if lines := worse(before, found):
         print("\n".join(lines))
         raise SystemExit(1)

@@ -1055,14 +1055,6 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
 
 
-def test_another_machines_ratios_have_its_name(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "saved", lambda _: {"machines": {"Abacus": {"ratios": {"x, loop / bare": 1.0}}}})
-    monkeypatch.setattr(speed, "CASES", {"x": None})
-    monkeypatch.setattr(speed, "ratios", lambda _: {"x, loop / bare": 9.0})
-    speed.main([])
-    assert "checked in, Abacus" in capsys.readouterr().out
-
-
 def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means over seeds, by rising size; every run has its line, and runs on two tasks or budgets are no picture."""
     for variant, size, seed, score in (("cka", 2e6, 0, 0.5), ("cka", 1e6, 0, 0.2), ("cka", 1e6, 1, 0.4),
