@@ -81,9 +81,9 @@ def scores(name: str) -> Scores:
 
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
     """The rows that a difference is made of, each with its sign: "A - B" is a difference itself."""
-    first, than = answer.get("more") or answer["less"], answer.get("than")
+    first = answer.get("more") or answer["less"]
     found = [(name, 1.0 if i == 0 else -1.0) for i, name in enumerate(first.split(" - "))]
-    return found + [(name, -1.0 if i == 0 else 1.0) for i, name in enumerate(than.split(" - ") if than else [])]
+    return found + [(name, -1.0 if i == 0 else 1.0) for i, name in enumerate(answer["than"].split(" - "))]
 
 
 def sample(answer: dict[str, Any], task: str) -> stats.Sample | None:
