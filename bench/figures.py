@@ -25,12 +25,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
 from bench import Parser, pages, report
 from bench.matrix import chosen
 from bench.records import folder_of
-from bench.report import pyplot, save
+from bench.report import save
 from bench.table import budget_of, load
 from common import data, evaluate, models, results
 from common.args import BadInput, read, split_paths, student_shape
@@ -47,8 +49,8 @@ def heatmaps(matrices: dict[str, np.ndarray], path: Path, names: Sequence[str] =
     ones, in red above zero and in green below. Rows and columns are layers, 0 in the upper left, or have `names`."""
     size = len(next(iter(matrices.values())))
     side = max(3.6, 0.45 * size + 0.9)
-    figure, grid = pyplot().subplots(len(matrices), figsize=(side, side * len(matrices)), squeeze=False,
-                                     layout="constrained")  # fmt: skip
+    figure = Figure(figsize=(side, side * len(matrices)), layout="constrained")
+    grid: Any = figure.subplots(len(matrices), squeeze=False)
     for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=True):
         shades: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "viridis"}
         if signed:
@@ -69,7 +71,8 @@ def heatmaps(matrices: dict[str, np.ndarray], path: Path, names: Sequence[str] =
 
 def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = ()) -> None:
     """Named lines of (x, y) values; vertical marks at the x values of `marked`."""
-    figure, axes = pyplot().subplots(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
+    figure = Figure(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
+    axes = figure.subplots()
     for name, (xs, ys) in series.items():
         axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
     for position in marked:
@@ -197,8 +200,8 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
 
 def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """For each matrix its float weights, as a histogram, and above it the few values that they become."""
-    figure, grid = pyplot().subplots(len(matrices), figsize=(4.2, 0.4 + 2.1 * len(matrices)), sharex=True,
-                                     squeeze=False, layout="constrained")  # fmt: skip
+    figure = Figure(figsize=(4.2, 0.4 + 2.1 * len(matrices)), layout="constrained")
+    grid: Any = figure.subplots(len(matrices), sharex=True, squeeze=False)
     for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=True):
         end = np.quantile(np.abs(latent), 0.999)
         bins = np.linspace(-end, end, 81)
@@ -381,8 +384,6 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
     A token's value is its own number, one-hot, so that what comes out at a token is what it saw. Queries and keys are
     the positions' sines and cosines: full attention looks at the neighbourhood and, a little, everywhere.
     """
-    from matplotlib.colors import LogNorm
-
     from methods import efficient_attention as method
 
     place = torch.arange(TOKENS)[:, None] / 5.0 / 2.0 ** torch.arange(4)
@@ -397,7 +398,8 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
     }
     panels = {name: seen[name][0].abs().numpy() for name in ("full", *chosen("attention", names, seen, "the figure"))}
     rows = -(-len(panels) // 2)
-    figure, grid = pyplot().subplots(rows, 2, figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
+    figure = Figure(figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
+    grid: Any = figure.subplots(rows, 2)
     for axes in grid.flat:
         axes.axis("off")
     for axes, (name, weights) in zip(grid.flat, panels.items(), strict=False):

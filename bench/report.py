@@ -22,7 +22,11 @@ from statistics import fmean
 from typing import Any
 
 import jinja2
+import matplotlib
 from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+from PIL import Image  # which matplotlib needs, too
 
 from bench import Parser, reading, table
 from bench.records import folder_of
@@ -38,26 +42,13 @@ Part = str | Markup | Grid  # a paragraph, a picture or a table of the page
 Point = tuple[float, float, str]
 
 
-def pyplot() -> Any:
-    """matplotlib's, for files alone; it takes half a second to load."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def save(figure: Any, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
     """As PNG of 128 colours: a quarter of the bytes."""
-    from PIL import Image  # which matplotlib needs, too
-
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
     with Image.open(path) as image:
         small = image.convert("RGB").quantize(128)
     small.save(path, optimize=True)
-    pyplot().close(figure)
     print(f"saved: {path}")
 
 
@@ -73,9 +64,9 @@ def frontier(points: Sequence[Point]) -> list[Point]:
 @contextlib.contextmanager
 def phone(path: Path, height: float, *shape: int, **how: bool) -> Iterator[tuple[Any, Any]]:
     """(figure, axes) of a plot that is readable on a phone's width, and is saved at the end."""
-    with pyplot().rc_context({"font.size": 8}):
-        figure, axes = pyplot().subplots(*shape, figsize=(3.6, height), layout="constrained", **how)
-        yield figure, axes
+    with matplotlib.rc_context({"font.size": 8}):
+        figure: Any = Figure(figsize=(3.6, height), layout="constrained")
+        yield figure, figure.subplots(*shape, **how)
         save(figure, path)
 
 
@@ -158,8 +149,6 @@ def draw_ladder(found: Table, path: Path, only: Sequence[str] = ()) -> bool:
 def draw_frontier(found: Table, x: dict[str, float], path: Path, title: str, axis: str) -> str | None:
     """Mean score against what a student costs, on a logarithmic axis; what the plot shows. Points of the arena's start
     are full, and the frontier is a line through them, with labels; those of other starts are hollow."""
-    from matplotlib.ticker import LogLocator
-
     means = {row.path: 100 * mean.mean for row in found.rows if (mean := found.mean(row)) and row.path in x}
     if len({f"{x[name]:.3g}" for name in means}) < 2:  # all alike: nothing to choose between
         return None
