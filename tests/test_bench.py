@@ -164,17 +164,12 @@ def test_killed_and_started_again(tmp_path: Path, how: signal.Signals) -> None:
     assert {name: after[name] for name in before} == before
 
 
-def test_no_two_commands_make_one_teacher() -> None:
+def test_the_first_commands_make_teachers_of_their_own() -> None:
     jobs = [Job(row, task, seed, (row, task, str(seed)), CommonArgs(task=task, seed=seed))
             for row in "ab" for task in ("pocket/rte", "pocket/cola") for seed in (0, 1)]  # fmt: skip
     waiting = run.in_order(jobs)
     assert [(job.task, job.seed) for job in waiting[:2]] == [("pocket/rte", 0), ("pocket/cola", 0)]
     assert [job.seed for job in waiting] == [0] * 4 + [1] * 4  # stopped early, all rows have the first seeds
-    running = [run.Running(job, None, 0.0) for job in waiting[:2]]
-    assert run.next_job(waiting[1:], running[:1], set()) is waiting[1]
-    assert run.next_job(waiting[2:], running, set()) is None
-    ready = run.next_job(waiting[2:], running, {waiting[0].teacher})
-    assert (ready.row, ready.task) == ("b", "pocket/rte")  # another row than those that run
 
 
 # --- the file ---------------------------------------------------------------------------------------------------
@@ -308,10 +303,7 @@ def test_files_of_ones_own_are_known_by_their_content(tmp_path: Path) -> None:
     [
         ("run", "required: file"),
         ("run none.toml", "none.toml: cannot be read"),
-        (
-            "table bench/arena.toml",
-            "bench/arena.toml: lies at bench/matrices/arena.toml now",
-        ),
+        ("table bench/arena.toml", "bench/arena.toml: cannot be read"),
         ("run quick --jobs 0", "--jobs 0: must be 1 or more"),
         ("run quick --seeds a", "--seeds a: must be numbers"),
         ("run quick --tasks rte", "--tasks rte: quick has pocket/cola"),
@@ -908,24 +900,15 @@ def test_a_row_whose_seeds_go_on_from_runs_of_theirs_is_one_row(folder: Path) ->
 
 
 def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
-    """Of an arena and another kind; the frontier goes through rows of one start alone. Rows lead to their runs' cards,
-    where these have a log."""
+    """Of an arena and another kind; the frontier goes through rows of one start alone."""
     for seed, task in itertools.product(range(3), ("rte", "cola")):
         write(folder, 0.99, seed, "kd-1bit", task, "xtc", {"bits": 1}, student={"bytes": 10, "init": "random"})
-    for place in folder.rglob("result.json"):
-        (place.parent / "log.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.0}\n')
     to = tmp_path / "page"
     entry.main(["report", str(folder), "--to", str(to)])
     text = (to / "index.html").read_text(encoding="utf-8")
-    assert (text.count("<table"), text.count("<svg")) == (4, 2)
-    links = re.findall(r"""(?:src|href|url)[=(]["']?([^"')]+)""", text)
-    assert links
-    cards = {link for link in links if not link.startswith("#")}
-    runs = {place.parent for place in folder.rglob("result.json")}
-    assert {(to / card).resolve().parent for card in cards} == runs, "nothing else comes from elsewhere"
-    assert all(f'id="{link[1:]}"' in text for link in links if re.fullmatch(r"#row-\d+", link))
-    for words in ("Every row spends the same budget", 'class="said higher"', RECORD["environment"]["versions"]["torch"],
-                  "started from something else (random)"):  # fmt: skip
+    assert (text.count("<table"), text.count("<img")) == (3, 2)
+    assert not re.findall(r"""(?:src|href|url)[=(]["'](?!data:)""", text), "nothing comes from elsewhere"
+    for words in (", higher", RECORD["environment"]["versions"]["torch"], "started from something else (random)"):
         assert words in text
     report.write(table.load([folder]), [folder], to)
     assert (to / "index.html").read_text(encoding="utf-8") == text
@@ -1072,14 +1055,6 @@ def test_ratios_that_are_a_fifth_worse_are_called() -> None:
         assert bool(speed.worse({name: before, "gone": 1.0}, {name: now, "new": 9.0})) == called
 
 
-def test_another_machines_ratios_have_its_name(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "saved", lambda _: {"machines": {"Abacus": {"ratios": {"x, loop / bare": 1.0}}}})
-    monkeypatch.setattr(speed, "CASES", {"x": None})
-    monkeypatch.setattr(speed, "ratios", lambda _: {"x, loop / bare": 9.0})
-    speed.main([])
-    assert "checked in, Abacus" in capsys.readouterr().out
-
-
 def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means over seeds, by rising size; every run has its line, and runs on two tasks or budgets are no picture."""
     for variant, size, seed, score in (("cka", 2e6, 0, 0.5), ("cka", 1e6, 0, 0.2), ("cka", 1e6, 1, 0.4),
@@ -1088,7 +1063,7 @@ def test_runs_in_one_figure(tmp_path: Path, capsys: Capture, monkeypatch: pytest
         write(tmp_path / "runs", score, seed, variant, "rte", "cka", student=student)
     entry.main(["figures", "cka-size", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
     assert {"cka: 1.0M 30.0, 2.0M 50.0", "woh: 1.0M 10.0"} < set(capsys.readouterr().out.splitlines())
-    assert (tmp_path / "out" / "cka" / "rte" / "size-accuracy.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "cka" / "rte" / "size-accuracy.png").stat().st_size > 5_000
     write(tmp_path / "runs", 0.1, 0, "cka", "cola", "cka")
     with pytest.raises(BadInput, match="several tasks, "):
         figures.cka_size(str(tmp_path / "runs"), tmp_path, [])

@@ -810,7 +810,7 @@ def test_the_arena_of_a_file(tmp_path: Path, backbone: Path, monkeypatch: pytest
     assert {job.args.init for job in plan.jobs if job.row in ("kd", "1bit-xtc")} == {"auto"}
     plan = planned(given, teacher=teacher, student="2x64")
     assert not {"1bit-xtc", "2bit-xtc"} & {job.row for job in plan.jobs}
-    for wrong, says in (({"rows": "kd,best"}, "--rows best: must be all"), ({"seeds": "a"}, "--seeds a")):
+    for wrong, says in (({"rows": "kd,best"}, "--rows best: the arena has"), ({"seeds": "a"}, "--seeds a")):
         refused(lambda wrong=wrong: planned(given, teacher=teacher, **wrong), says)
     refused(lambda: arena.arguments(["--text"]), "--name value")
     tags = planned(given, TAGS, teacher=teacher, rows="all")
@@ -847,7 +847,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     found = argparse.Namespace(missing=["kd: exit code 2"], tasks={name: {"comparable": "c"}})
     monkeypatch.setattr(arena.run, "carry_out", lambda *_: [])
     monkeypatch.setattr(arena, "load", lambda _: found)
-    monkeypatch.setattr(arena, "chosen", lambda *_: (name, []))
+    monkeypatch.setattr(arena, "students_of", lambda *_: (name, []))
     monkeypatch.setattr(arena, "measure", lambda *_, **__: [])
     monkeypatch.setattr(arena, "answer", lambda *_: (arena.Grid(["row"], [["mc3kd"]]), "mc3kd is the best"))
     with pytest.raises(SystemExit):
@@ -911,7 +911,7 @@ def test_the_arena_from_file_to_advice(
         refused(lambda: arena.main(["pocket/rte", "--tune", "true"]), "--tune: is the arena's own")
 
 
-def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
+def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Estimate]]:
     """Rows with these scores, seed by seed; of another kind those of CMOW."""
     made = []
     for place, values in scores.items():
