@@ -104,7 +104,7 @@ def prompted(data: TaskData, prompt: str) -> TaskData:
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
     """Tokenise a split, to at most `max_length` tokens, as the task's kind does: of a running text the examples are
     blocks, of documents windows. What was tokenised before, by a tokenizer like this one, is not tokenised again."""
-    key = identity(tokenizer), task.kind, max_length, task.target_length
+    key = identity(tokenizer), tokenizer.padding_side, task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
         warn_of_cuts(split.encoded[key], task.name, max_length)
