@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import some, warn
+from common.errors import shown, some, warn
 from common.kinds import Kind, Rows, Split, Task
 from common.kinds.sentences import Classification, Regression, number
 
@@ -22,6 +22,8 @@ class OwnClasses(Classification):
     """Classes that are seen from the data."""
 
     def cell(self, value: Any) -> Any:
+        if isinstance(value, list) and any(isinstance(part, list | dict) for part in value):
+            raise ValueError(f"its label is {shown(value)}; no class is a list of lists, such as spans of characters")
         return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
