@@ -21,7 +21,7 @@ import numpy as np
 
 from common.errors import BadInput, refused, some, tell, warn
 from common.kinds import Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
-from common.kinds.own import CLASSES
+from common.kinds.names import class_name
 from common.text_metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class TokenClassification(_Windowed):
 
     def cell(self, value: Any) -> Any:
         tags = value if isinstance(value, list) else str(value).split()
-        return _begun([CLASSES.cell(tag) for tag in tags])
+        return _begun([class_name(tag) for tag in tags])
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
