@@ -111,9 +111,9 @@ def get_teacher(args: CommonArgs, task: TaskData, name: str | None = None, headl
     fine-tuned and cached; or outputs alone, where they are in a file. `headless`: nobody reads its outputs on the task,
     so that `--teacher-epochs 0` leaves it as it is, without scores of its own."""
     if name is None and args.teacher_outputs is not None:
-        from common.stored import stored_teacher
+        from common import heads
 
-        return stored_teacher(args, task)
+        return heads.stored_teacher(args, task)
     start = get_start(args, task, name or args.teacher)
     if start.name not in POCKET:
         from common import heads

@@ -22,7 +22,7 @@ import numpy as np
 
 from common.errors import BadInput, refused, shown, some, tell, warn
 from common.kinds import Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
-from common.kinds.own import CLASSES
+from common.kinds.names import class_name
 from common.text_metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class TokenClassification(_Windowed):
     def cell(self, value: Any) -> Any:
         found = super().cell(value)
         tags = found if isinstance(found, list) else str(found).split()
-        return _begun([CLASSES.cell(tag) for tag in tags])
+        return _begun([class_name(tag) for tag in tags])
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""

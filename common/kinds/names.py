@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from common.errors import BadInput, some
 from common.kinds import Task
@@ -41,6 +42,11 @@ def class_of(name: str, task: Task) -> int | None:
         if _plain(name) in {_plain(other) for other in (label, *_SYNONYMS.get(label, ()))}:
             return i
     return None
+
+
+def class_name(cell: Any) -> str:
+    """A class as a cell names it: tables make 1.0 of 1 where other cells are blank."""
+    return re.sub(r"^(-?\d+)\.0$", r"\1", str(cell).strip())
 
 
 def nameless(names: Iterable[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 
 from common.errors import shown, some, warn
 from common.kinds import Kind, Rows, Split, Task
+from common.kinds.names import class_name
 from common.kinds.sentences import Classification, Regression, number
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class OwnClasses(Classification):
     def cell(self, value: Any) -> Any:
         if isinstance(value, list) and any(isinstance(part, list | dict) for part in value):
             raise ValueError(f"its label is {shown(value)}; no class is a list of lists, such as spans of characters")
-        return re.sub(r"^(-?\d+)\.0$", r"\1", str(value).strip())  # what tables make of 1 where cells are blank
+        return class_name(value)
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The classes that there are, numbers in their order."""
