@@ -364,11 +364,15 @@ def filled(text: str) -> str:
         return f"<!-- {kind} {name}{rest} -->\n{made}\n<!-- end -->"
 
     def figure(match: re.Match[str]) -> str:
-        kind, words = match.groups()
+        kind, words = match[1], " ".join(match[2].split())  # whoever wraps a paragraph may break a line here
         return f"<!-- {kind} {words} -->{FIGURES[kind](words)}<!-- end -->"
 
     made = re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)?) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
-    return re.sub(rf"<!-- ({'|'.join(FIGURES)}) (.+?) -->.*?<!-- end -->", figure, made)
+    made = re.sub(rf"<!--\s({'|'.join(FIGURES)})\s([^>]+?)\s-->[^<]*<!--\send\s-->", figure, made)
+    marks = re.findall(r"<!--\s*(\S*)", made)
+    if (odd := set(marks) - {"table", "code", "end", *FIGURES}) or 2 * marks.count("end") != len(marks):
+        raise BadInput(f"<!-- {min(odd, default=' -->, <!-- '.join(marks))} -->: a mark has no end, or is of no kind")
+    return made
 
 
 def main(argv: list[str]) -> None:
