@@ -369,7 +369,7 @@ def filled(text: str) -> str:
 
     made = re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)?) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
     made = re.sub(rf"<!--\s({'|'.join(FIGURES)})\s([^>]+?)\s-->[^<]*<!--\send\s-->", figure, made)
-    marks = re.findall(r"<!--\s*(\S*)", made)
+    marks = re.findall(r"(?<!`)<!--\s*(\S*)", made)  # in code it is a word of the page
     if (odd := set(marks) - {"table", "code", "end", *FIGURES}) or 2 * marks.count("end") != len(marks):
         raise BadInput(f"<!-- {min(odd, default=' -->, <!-- '.join(marks))} -->: a mark has no end, or is of no kind")
     return made
