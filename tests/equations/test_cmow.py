@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import word_tokenizer
+from conftest import refused, word_tokenizer
 from scipy.special import log_softmax
-from test_input import refused
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
