@@ -303,17 +303,16 @@ def by_hand(name: str, args: Args, student: Any, teacher: Any, batch: Batch) -> 
     return float((args.alpha * soft + (1 - args.alpha) * hard).mean() + beta * hidden)
 
 
-@pytest.mark.parametrize("scores", [False, True], ids=["classes", "scores"])
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"beta": 3.0, "tokens": "cls", "ridge": 0.01, "last": "out"},
-        {"tokens": "all", "last": "in", "shrinkage": 0.5},
-    ],
-    ids=str,
+OTHERWISE = (
+    {"beta": 3.0, "tokens": "cls", "ridge": 0.01, "last": "out"},
+    {"tokens": "all", "last": "in", "shrinkage": 0.5},
 )
-@pytest.mark.parametrize("name", VARIANTS)
+CASES: list[Any] = [(name, {}, False) for name in VARIANTS]
+CASES += [(name, {}, True) for name in ("finetune", "kd", "mc3kd")]
+CASES += [(name, given, False) for name in ("pkd-skip", "pkd-last", "mc3kd") for given in OTHERWISE]
+
+
+@pytest.mark.parametrize(("name", "given", "scores"), CASES, ids=str)
 def test_a_step_is_equation_8(name: str, given: dict[str, Any], scores: bool) -> None:
     """Its value, with any padding; gradient to all of the student, and none to the teacher."""
     (student, teacher), args = pair(scores), Args(alpha=0.3, temperature=3.0, **given)
