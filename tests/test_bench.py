@@ -792,34 +792,6 @@ def test_one_page_with_everything(folder: Path, tmp_path: Path) -> None:
     assert (to / "arena.png").stat().st_size < 300_000
 
 
-def test_an_order_that_holds_elsewhere_and_one_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are matched by name, and what differs is their order alone: the correlation is 1, or -1, in every draw."""
-    monkeypatch.setattr(transfer, "DRAWS", 100)
-    names, noise = ("undistilled", "kd", "ours", "theirs", "alone"), (0.001, -0.001, 0.0)
-    for folder, step, rows in (("first", 0.05, names), ("same", 0.04, names[:4]), ("turned", -0.04, names[:4])):
-        for (rank, name), task in itertools.product(enumerate(rows), ("rte", "sst2")):
-            for seed, off in enumerate(noise):
-                variant = {"undistilled": "finetune"}.get(name, name)
-                write(tmp_path / folder / name, 0.75 + step * rank + off * rank, seed, variant, task)
-    first, same, turned = (compared.load([tmp_path / name]) for name in ("first", "same", "turned"))
-    said = transfer.transfer(*transfer.both(first, same), "the first", "the second").markdown()
-    assert said.startswith("| 4 rows | beside |")
-    assert "| the first, mean | the second, mean | +1.00 | [+1.00, +1.00] |" in said
-    assert "| the second, the others' mean | the second, sst2 | +1.00 | [+1.00, +1.00] |" in said
-    assert "| the first, mean | 6 pairs told apart by the second | 6 in one order | [6, 6] |" in said
-    said = transfer.transfer(*transfer.both(first, turned), "the first", "the second").markdown()
-    assert "| the first, mean | the second, rte | -1.00 | [-1.00, -1.00] |" in said
-    assert "| 0 in one order | [0, 0] |" in said
-    for row in turned.rows:
-        for of_seed in row.cells.values():
-            del of_seed[1], of_seed[2]
-    with pytest.raises(BadInput, match="one seed: "):
-        transfer.both(first, turned)
-    del turned.rows[-1]
-    with pytest.raises(BadInput, match="in both matrices; 4 rows or more"):
-        transfer.both(first, turned)
-
-
 @pytest.mark.slow
 def test_the_study_of_transfer_is_made_again() -> None:
     arena, real = (compared.load([FOLDER / f"{name}{records.KEPT}"]) for name in ("arena", "real_arena"))

@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
-from conftest import ROOT, refused
+from conftest import refused
 from content import MOODS, QUESTION, ROW, asked, conll, jsonl, write
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
@@ -22,7 +22,6 @@ from common.kinds import documents
 from common.kinds.sentences import label_order
 from common.tasks import TASKS, Columns
 
-REAL = ROOT.parent / "shared" / "realdata"
 MOVED = "c" * 40  # where the branch is
 GLUE = [name for name in HUB if HUB[name].revision == GLUE_REVISION]
 
@@ -328,19 +327,6 @@ def test_running_text_holds_articles(names: str, end: str, tmp_path: Path, hub: 
     rows = {"text": [line if line.strip() else "" for line in TEXT.splitlines(keepends=True)]}
     hub(lambda: DatasetDict({name: Dataset.from_dict(rows) for name in ("train", "validation", "test")}))
     assert data.load("wikitext-2").fingerprint == task.fingerprint
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("cola", (8551, 1043)), ("rte", (2490, 277)), ("sst2", (67349, 872)), ("stsb", (5749, 1500)),
-     ("litbank", (80, 10, 10))],
-)  # fmt: skip
-def test_real_files(name: str, sizes: tuple[int, ...], capsys: pytest.CaptureFixture) -> None:
-    if not REAL.is_dir():
-        pytest.skip("no real data beside the repository")
-    task = data.load(name, str(REAL if name == "litbank" else REAL / "glue_data"))
-    assert tuple(len(split) for split in task.splits.values()) == sizes
-    assert capsys.readouterr().err == ""
 
 
 # --- limits, tuning, fingerprints ----------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from conftest import (
     SCRIPTS,
     WIDE,
     blocks,
-    outside,
     ran,
     refused,
     sentence,
@@ -47,7 +46,6 @@ from bench import table as compared
 from bench.records import Cell
 from common import data, models, own
 from common.args import CommonArgs
-from common.errors import BadInput
 from common.kinds import KINDS
 from common.layers import onnx
 from common.run import Run
@@ -467,17 +465,6 @@ def test_a_heads_scale(family: str, lost: Any) -> None:
     assert not any(isinstance(module, models.ScoreHead) for module in model.modules())
 
 
-def test_a_head_without_a_bias_is_not_sent_far() -> None:
-    """As a decoder's, which learns 40 to 80, and of 1990 to 2009 one constant."""
-    config = transformers.GPT2Config(vocab_size=31, n_embd=16, n_layer=1, n_head=2, num_labels=1, pad_token_id=0)
-    texts = [f"text {i}" for i in range(20)]
-    labels = ([first + i + 0.5 for i in range(20)] for first in (40, 1990))
-    near, far = (own.from_lists(texts, scores, kind="scores").task.kind for scores in labels)
-    assert models.build(config, near).score.std == near.scale[1]
-    with pytest.raises(BadInput, match=r"--kind scores: their mean is 2000, .* of a gpt2 has no bias"):
-        models.build(config, far)
-
-
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads no arguments, and leaves threads, precision, random numbers, signals and the library's voice as they
     are."""
@@ -527,23 +514,6 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         norms.append([trainer.state.log_history[0][name] for name in ("loss", "grad_norm")])
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
     assert trainer.predict([row] * 9).predictions.shape == (9, 2)
-
-
-def test_the_examples_from_python_run_anywhere(tmp_path: Path) -> None:
-    """The page's lines outside the repository, on texts of which one has 2,000 words."""
-    names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
-    models.save(tiny_bert(4, 32, **names), word_tokenizer(), tmp_path / "model", "")
-    texts, labels = moods(120)
-    texts[5] += " the film" * 1000
-    short, any_text = '["the film was dull", "a bright story"]', '["the film " * 1000, "", "a bright story"]'
-    code = f"""from transformers import AutoModelForSequenceClassification, AutoTokenizer
-texts, labels = {texts!r}, {labels!r}
-model, tokenizer = (one.from_pretrained("model") for one in (AutoModelForSequenceClassification, AutoTokenizer))
-"""
-    code = (
-        "\n".join([code, *blocks("data.md"), "print(len(answers))"]).replace("3x384", "3x32").replace('"6400"', '"96"')
-    )
-    assert outside(tmp_path, code.replace(short, any_text)).strip().endswith("3")
 
 
 # --- shipping a student --------------------------------------------------------------------------------------
