@@ -6,6 +6,7 @@
     ("d", {name: content, ...}, "", says)     a folder; "sst2:" of a task
     ("x.toml", content, "bench run x.toml", says)
     (function, says)                          a call from Python, with the place where it happens
+    (command or function, patches, says)      with something replaced, {"module.name": value}
 
 `...` stands for any words. A command has the folders and models of `test_refusals.Place`, as {expert}.
 """
@@ -13,13 +14,11 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import huggingface_hub
 import numpy as np
 import torch
 import transformers
@@ -28,8 +27,8 @@ from content import MOODS, PAIRS, ROW, SCORES, asked, conll, jsonl, outputs, she
 from filelock import FileLock
 from test_attention import encoder, of_the_library
 
-from bench import figures, pages, report, run, sweep
-from common import data, evaluate, folders, masking, models, own, parallel, teacher, text
+from bench import figures, pages, run, sweep
+from common import data, evaluate, folders, masking, models, own, teacher, text
 from common.args import CommonArgs
 from common.kinds import Split
 from common.kinds.sentences import label_order
@@ -39,7 +38,6 @@ from common.run import Run
 from common.stored import stored_teacher
 from common.tasks import TASKS
 from common.teacher import Teacher
-from common.values import check_place
 from methods import cmow, mc3kd, xtc
 from pocket.models import pocket_gpt2
 
@@ -55,44 +53,22 @@ def stored(content: str, says: str, file: str = "o.csv") -> Row:
     return (file, content, f"--task texts.csv --teacher-outputs {file}", says)
 
 
+def unreachable(*_: Any, **__: Any) -> None:
+    raise OSError("slow\nline")
+
+
+def unsupported(**_: Any) -> None:
+    raise ValueError("bf16 mixed precision requires another device")
+
+
+def no(*_: Any) -> bool:
+    return False
+
+
+NO_HUB = {"huggingface_hub.HfApi.dataset_info": unreachable, "datasets.load_dataset": unreachable}
+
+
 # --- calls ---------------------------------------------------------------------------------------------------
-
-
-def unwritable(at: Any) -> None:
-    at.patch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    check_place("--out-dir", "a/b")
-
-
-def ascii_names(at: Any) -> None:
-    at.patch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
-    check_place("--out-dir", "\xfc b")
-
-
-def no_hub(at: Any) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("slow\nline")
-
-    at.patch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
-    at.patch.setattr("datasets.load_dataset", fail)
-    at.patch.setattr("datasets.config.HF_DATASETS_CACHE", str(at.folder))
-
-
-def unknown_data(at: Any) -> None:
-    no_hub(at)
-    data.load("rte")
-
-
-def unknown_corpus(at: Any) -> None:
-    no_hub(at)
-    text.open_texts("hub:x/others", at.task)
-
-
-def no_bf16(at: Any) -> None:
-    def fail(**_: Any) -> None:
-        raise ValueError("bf16 mixed precision requires PyTorch >= 1.10 and a supported device.")
-
-    at.patch.setattr(parallel, "Accelerator", fail)
-    parallel.start("cpu", "bf16")
 
 
 def without_mask(_: Any) -> None:
@@ -107,11 +83,6 @@ def without_padding(_: Any) -> None:
     encoded = data.encode(tokenizer, split, TASKS["sst2"], 8)
     tokenizer.pad_token = None
     data.collate(tokenizer, encoded, [0, 1])
-
-
-def no_score(at: Any) -> None:
-    at.patch.setattr(evaluate, "scored", lambda *_: {"accuracy": math.nan})
-    evaluate.evaluate(tiny_bert(), WORDS, at.task, 16)
 
 
 def a_run(at: Any) -> Run:
@@ -202,19 +173,8 @@ def no_ray(at: Any) -> None:
     run.carry_out(run.Matrix(at.folder / "x", []), SimpleNamespace(engine="ray", address="auto", cpus=1, gpus=0))
 
 
-def two_students(at: Any) -> None:
-    at.patch.setattr(run, "made_by", lambda *_: ["first", "second"])
-    trial = SimpleNamespace(lacking=lambda: [SimpleNamespace(row="x")])
-    sweep.Search.mean(SimpleNamespace(out=None), trial)  # type: ignore[arg-type]
-
-
 def no_such_line(_: Any) -> None:
     pages.laid_out({"matrix": "arena", "lines": {"Nobody": "nobody"}, "columns": {"mean": [""]}})
-
-
-def nothing_to_draw(at: Any) -> None:
-    at.patch.setattr(report, "draw_arena", lambda *_: False)
-    figures.arena_of(str(at["kept"] / "real_few.jsonl.gz"), at.folder, [])
 
 
 # --- the rows ------------------------------------------------------------------------------------------------
@@ -308,8 +268,8 @@ ROWS: dict[str, list[Row]] = {
         ("mc3kd --budget 600s", "--budget '600s': must be smoke, quick, standard, paper, or a number of examples"),
         ("mc3kd --out-dir texts.csv/x", "--out-dir texts.csv/x: ... texts.csv is not a folder"),
         ("bench predict {student} texts.csv --out d", "is a folder; give a file"),
-        (unwritable, "--out-dir a/b: ... cannot be written to; give a folder that can"),
-        (ascii_names, "this locale's names are not UTF-8; with PYTHONUTF8=1"),
+        ("mc3kd --out-dir a/b", {"os.access": no}, "--out-dir a/b: ... cannot be written to; give a folder that can"),
+        ("mc3kd --out-dir \xfcb", {"sys.getfilesystemencoding": lambda: "ascii"}, "this locale's names are not UTF-8;"),
     ],
     "common/tasks.py": [
         ("mc3kd --task sst2 --text x", "--text, --label, --kind, --metric: are for data sets of your own"),
@@ -392,7 +352,7 @@ ROWS: dict[str, list[Row]] = {
         ("sst2:validation.tsv", MOODS, "", "dev.tsv and validation.tsv both hold the dev split; leave one"),
     ],
     "common/hub.py": [
-        (unknown_data, "--task rte: nyu-mll/glue@ ... from the hub or its cache (OSError: slow); ... `--task"),
+        ("mc3kd --task rte", NO_HUB, "--task rte: nyu-mll/glue@ ... from the hub or its cache (OSError: slow);"),
     ],
     # --- kinds of tasks
     "common/kinds/base.py": [
@@ -518,10 +478,14 @@ ROWS: dict[str, list[Row]] = {
         (no_checkpointing, "--gradient-checkpointing: bert does not support it"),
     ],
     "common/data.py": [(without_padding, "BertTokenizer has no padding token")],
-    "common/evaluate.py": [(no_score, "the accuracy on dev is nan: try a lower --lr")],
+    "common/evaluate.py": [
+        (lambda at: evaluate.evaluate(tiny_bert(), WORDS, at.task, 16),
+         {"common.evaluate.scored": lambda *_: {"accuracy": math.nan}}, "the accuracy on dev is nan: try a lower --lr"),
+    ],
     "common/parallel.py": [
         ("mc3kd --device cuda", "--device cuda: this machine has no CUDA; --device cpu or auto would work"),
-        (no_bf16, "--precision bf16 --device cpu: bf16 mixed precision requires"),
+        ("mc3kd --precision bf16", {"common.parallel.Accelerator": unsupported},
+         "--precision bf16 --device auto: bf16 mixed precision requires"),
         ("mc3kd --precision fp16", "--precision fp16: needs a CUDA device, this is cpu"),
     ],
     # --- a run
@@ -548,7 +512,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda at: text.open_texts("words.jsonl", at.task), "--corpus words.jsonl: a row without a text; each needs"),
         (lambda at: text.open_texts("hub:empty", at.task), "--corpus hub:empty: cannot be read"),
         (lambda at: text.open_texts("broken.jsonl", at.task), "--corpus: cannot be read"),
-        (unknown_corpus, "--corpus hub:x/others: not to be had from the hub"),
+        (lambda at: text.open_texts("hub:x/others", at.task), NO_HUB, "--corpus hub:x/others: not to be had from the"),
     ],
     "common/text.py": [
         (lambda at: text.open_texts("blank.txt", at.task), "--corpus blank.txt: no text is left"),
@@ -678,7 +642,9 @@ ROWS: dict[str, list[Row]] = {
     "bench/sweep.py": [
         ("bench sweep mc3kd_claims", "mc3kd_claims: needs [tune] with seeds"),
         tuned('"finetune"', '"finetune,kd"', "row plain: variant: a row that is tuned has one", "sweep"),
-        (two_students, "x: trains 2 students at once; a tuned row trains one"),
+        (lambda _: sweep.Search.mean(SimpleNamespace(out=None), SimpleNamespace(
+            lacking=lambda: [SimpleNamespace(row="x")])), {"bench.run.made_by": lambda *_: ["first", "second"]},
+         "x: trains 2 students at once; a tuned row trains one"),
         ("bench sweep linear --variants linear", "declares no grid; GRID of its Args would"),
         ("bench sweep arena --lr 1", "--lr: no such argument; what trials have stands in the file"),
         ("part.toml", 'of = "{0}/tuned.toml"\nrows = ["plain"]', "bench sweep part.toml", "its rows have the trials"),
@@ -728,7 +694,8 @@ ROWS: dict[str, list[Row]] = {
         ("bench figures cka-curve 4", "'4': must be a width of 8 to 1,024"),
         ("bench figures xtc nowhere", "nowhere: holds no result.json"),
         ("bench figures attention none", "'none': must be one or several of longformer"),
-        (nothing_to_draw, "no row has results on every task"),
+        ("bench figures arena {kept}/real_few.jsonl.gz", {"bench.report.draw_arena": no},
+         "no row has results on every task"),
     ],
 }  # fmt: skip
 

@@ -179,7 +179,9 @@ def loaded(name: str, words: str) -> None:
 def provoke(row: Row, place: Place, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[BaseException]]:
     """The line with which a row is refused, and what was raised."""
     how, seen = row[0], list[BaseException]()
-    command = how if len(row) == 2 else row[2]
+    command = row[2] if len(row) == 4 else how
+    for name, value in row[1].items() if len(row) == 3 else ():
+        place.patch.setattr(name, value)
     if len(row) == 4 and ":" in how:
         task, _, file = how.partition(":")
         shutil.rmtree("given", ignore_errors=True)
