@@ -96,6 +96,12 @@ def word_tokenizer() -> BertTokenizer:
     return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
 
 
+def other_words(folder: Path) -> None:
+    """Put a tokenizer of the same words in another order into a folder."""
+    words = reversed(word_tokenizer().get_vocab())
+    BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
+
+
 def bert_config(layers: int = 2, width: int = 16, vocab: int = 31, **changes: Any) -> BertConfig:
     settings = {"num_attention_heads": max(1, width // 16), "intermediate_size": 2 * width}
     settings |= {"max_position_embeddings": 64, "num_labels": 2}

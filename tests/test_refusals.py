@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import ROOT, bert_config, call, sentences, tiny_bert, word_tokenizer
+from conftest import ROOT, bert_config, call, other_words, sentences, tiny_bert, word_tokenizer
 from content import GOOD, conll, outputs, sheet, write
 from refusals import ELSEWHERE, IDS, MATRIX, ROWS, SEVERAL, TUNED, Row
 from safetensors.torch import load_file, save_file
@@ -69,11 +69,6 @@ def edit(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None
 
 def without(part: str) -> Callable[[Path], None]:
     return lambda folder: edit(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if part in name])
-
-
-def other_words(folder: Path) -> None:
-    words = reversed(word_tokenizer().get_vocab())
-    type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
 
 
 def cut(folder: Path) -> None:

@@ -16,7 +16,19 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bart, tiny_bert, word_tokenizer
+from conftest import (
+    FAMILIES,
+    LISTED,
+    WIDE,
+    bert_config,
+    other_words,
+    ran,
+    records,
+    stopped,
+    tiny_bart,
+    tiny_bert,
+    word_tokenizer,
+)
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -398,11 +410,7 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
     """And a checkpoint of as many other words is no start for a student of this teacher's tokens."""
-    words = list(reversed(word_tokenizer().get_vocab()))
-    shutil.copytree(expert, other := tmp_path / "other")
-    models.save(tiny_bert(3, 32), type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}), other, "")
-    for name in ("model.safetensors", "config.json"):
-        shutil.copy(expert / name, other)
+    other_words(Path(shutil.copytree(expert, other := tmp_path / "other")))
     by_f1 = replace(sst2, task=replace(sst2.task, metrics=("macro_f1", *sst2.task.metrics)))
     args = some(out_dir=str(tmp_path))
     found = [get_teacher(args, *one) for one in ((sst2, str(expert)), (by_f1, str(expert)), (sst2, str(other)))]
@@ -410,11 +418,6 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     assert found[2].metrics["dev"]["accuracy"] < found[0].metrics["dev"]["accuracy"]
     assert not run_module.other_words(str(backbone), found[0].tokenizer)
     assert run_module.other_words(str(other), found[0].tokenizer)
-
-
-def other_words(folder: Path) -> None:
-    words = list(reversed(word_tokenizer().get_vocab()))
-    type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
 
 
 def other_activation(folder: Path) -> None:
