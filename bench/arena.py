@@ -13,7 +13,7 @@ bench/matrices/arena.toml gives it, and the budget; rows of its main shape have 
 of that. If the student is as wide as the teacher, rows start from the teacher's layers, those before it was fine-tuned
 where they are known, else from random weights; rows that cannot are left out. So are, where the teacher is its outputs
 alone (docs/teacher_as_data.md), rows that read its layers, and without labels the undistilled; rows that start from
-random weights take the tokenizer of --init. efficient_attention.py trains the baselines of tags and spans. The score is
+random weights take the tokens of --init. efficient_attention.py trains the baselines of tags and spans. The score is
 the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
 text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
 goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
@@ -37,14 +37,14 @@ from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
 from bench import Parser, run, sweep, table
-from bench.matrix import MATRICES, NOTHING_TRIED, Job, Matrix, build, module_of, read_file, script_of, trials
+from bench.matrix import MATRICES, NOTHING_TRIED, Job, build, chosen, module_of, read_file, script_of, trials
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
-from bench.stats import Estimate, Interval, estimate, holm
+from bench.stats import Estimate, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
-from common.args import BadInput, parse_budget, parse_model, split_list, student_shape
+from common.args import BadInput, parse_budget, parse_model, student_shape
 from common.errors import warn
 from common.kinds import Kind
 from common.tasks import TASKS, Columns, is_data_set, permutation
@@ -61,7 +61,7 @@ BASELINES = ("undistilled", "kd")
 FOLDERS = {"data_dir", "cache_dir"}
 SEEN = 500  # train rows on which a teacher is asked whether it knows them
 RATES, SEED = (1, 1 / 3, 3), 100  # of trials: times the middle one, to which a tie goes; their seed
-PLACES = {"teacher_outputs", "init", "tokenizer"}  # arguments; with one of them no teacher's layers are there
+PLACES = {"teacher_outputs", "init"}  # arguments; with one of them no teacher's layers are there
 DEFAULT = "linear,linear-all,undistilled,kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-undistilled,cmow-kd"
 
 
@@ -69,9 +69,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
     """The rows that were asked for, with this student; `width`: the teacher's, or that of the checkpoint that students
     start from, `kind`: the task's, `labelled`: whether labels can teach."""
     known = {row["name"]: {"student": MAIN} | row for row in read_file(FILE)["rows"]}
-    names = list(known) if options.rows == "all" else split_list(options.rows)
-    if wrong := [name for name in names if name not in known]:
-        raise BadInput(f"--rows {wrong[0]}: must be all, or of {', '.join(known)}")
+    names = list(known) if options.rows == "all" else chosen("--rows", options.rows, known, "the arena")
     layers, own = student_shape(options.student)
     shapes = {MAIN: options.student, NARROW: f"{layers}x{max(8, own // 16 * 8)}"}
     rows = []
@@ -93,7 +91,9 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
             continue
         init = {"init": given.get("init", "auto")} if row.get("init") == "pretrained" else {}  # else of what there is
         if "init" in given and not init:  # weights of its own
-            init = {"init": row.get("init", "random"), "tokenizer": given["init"]}
+            init = {"init": row.get("init", "random")}
+            if "teacher_outputs" in given:  # and tokens of the checkpoint that others start from
+                init["teacher"] = given["init"]
         apart = {key: value for key, value in row.items() if key not in ("tune", "weight", "late")}
         rows.append(apart | init | {"student": shapes.get(row["student"], row["student"])})
     if not rows:
@@ -103,7 +103,7 @@ def rows_for(options: Any, width: int, kind: Kind, given: dict[str, str], labell
 
 def base_of(given: dict[str, str], teacher: str) -> str:
     """The checkpoint whose tokens students read, and whose family they are of."""
-    return given.get("init") or given.get("tokenizer") or models.source(teacher)
+    return given.get("init") or models.source(teacher)
 
 
 def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = True) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> f
     for model in (teacher, student):
         model.to(device).requires_grad_(False)
     seconds = []
-    for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, BATCHES):
+    for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, PASSES[BATCH]):
         inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
         forward(teacher, [inputs])
         forward(student, [inputs] * 3)
@@ -169,21 +169,10 @@ def is_linear(job: Job) -> bool:
     return Path(job.words[0]).stem == LINEAR
 
 
-def tried(search: sweep.Search, rows: list[Job], each: float, options: Any) -> dict[str, Any]:
-    """Row -> its trials and their winner. What they, and the rows after them, will take is told first; `each`: seconds
-    of an example."""
-
-    def minutes(some: list[Job]) -> float:
-        budgets = [parse_budget(job.args.budget)[1] for job in some if not is_linear(job)]
-        return sum(budgets) * each / 60
-
-    jobs = [job for row in search.rows.values() for job in search.left(row)]
-    said = f"{len(jobs)} runs try rates (--rates 1: none), about {minutes(jobs):.0f} minutes; {len(rows)} follow, about"
-    print(f"{said} {minutes(rows):.0f}. The teacher's fine-tuning comes on top", flush=True)
-    search.failed = {job.key for job in run.carry_out(Matrix(search.out, jobs), options)}
-    found = search.found()
-    sweep.show(found)
-    return found["rows"]
+def minutes(jobs: list[Job], each: float) -> str:
+    """About what these commands take; `each`: seconds of an example."""
+    examples = sum(parse_budget(job.args.budget)[1] for job in jobs if not is_linear(job))
+    return f"{len(jobs)} runs, about {examples * each / 60:.0f} minutes"
 
 
 def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict[str, Any]) -> tuple[Grid, str]:
@@ -223,20 +212,20 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
     kind, name = task.task.kind, task.reported[0]
     if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))):
         return
-    chosen = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
-    encoded = data.encode(teacher.tokenizer, chosen, task.task, max_length)
+    some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
+    encoded = data.encode(teacher.tokenizer, some, task.task, max_length)
     logits, _ = kind.predict(teacher.model, encoded, teacher.tokenizer, max_length, evaluate.forward)
-    said = {"train": (logits, chosen), "held-out": (teacher.predictions[name], task.splits[name])}
+    said = {"train": (logits, some), "held-out": (teacher.predictions[name], task.splits[name])}
     right = {where: z.argmax(1) == np.array(split.labels) for where, (z, split) in said.items()}
     if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) < 0.01:
         both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
         warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
 
 
-def has_learnt_nothing(row: Row, task: str, score: Interval) -> bool:
+def has_learnt_nothing(row: Row, task: str, score: Estimate) -> bool:
     """Whether a row gives one answer, or is not above the largest class by its interval."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
-    low = score.mean if score.low is None else score.low
+    low = score.mean if math.isnan(score.error) else score.interval()[0]
     one_answer = bool(said) and all(np.ptp(values) == 0 for values in said)
     largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
     return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
@@ -273,7 +262,7 @@ def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
     return Estimate(float(sample.values[0]), 0.0, float(by_item.var(ddof=1)) / len(by_item), len(by_item) - 1)
 
 
-def advice(found: Table, task: str, order: list[tuple[Row, Interval]], of_row: dict[str, dict[str, Any]],
+def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: dict[str, dict[str, Any]],
            teacher: float | None, trials: dict[str, Any]) -> str:  # fmt: skip
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
     which a tie goes; what the fastest and the smallest cost in points, and who has to learn for longer. Rows that have
@@ -341,9 +330,8 @@ def arguments(words: list[str]) -> dict[str, str]:
     """`["--max-length", "64"]`, which every script is to have, as a file would say it."""
     if len(words) % 2 or not all(word.startswith("--") for word in words[::2]):
         raise BadInput(f"{' '.join(words)}: arguments of the scripts come as --name value")
-    return {
-        name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2], strict=True)
-    }
+    names = [word.removeprefix("--").replace("-", "_") for word in words[::2]]
+    return dict(zip(names, words[1::2], strict=True))
 
 
 # --- size and time of students -------------------------------------------------------------------------------
@@ -362,7 +350,8 @@ All with the processors that OMP_NUM_THREADS names.
 OUT/profile.json keeps it, and `python -m bench report` draws from it.
 """
 NO_TOKENIZER = "none"  # of a linear model, whose clock begins at the text
-LATENCY_TEXTS, BATCH, BATCHES, TURNS = 16, 32, 3, 5
+BATCH, TURNS = 32, 5
+PASSES = {1: 16, BATCH: 3}  # texts of a batch -> how many batches a pass has
 
 
 def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, count: int) -> Inputs:
@@ -377,9 +366,9 @@ def batches(task: data.TaskData, tokenizer: Any, max_length: int, size: int, cou
 
 def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = True) -> list[dict[str, Any]]:
     """Latency, throughput and, with `memory`, which takes a process for each, memory of each row's student."""
-    calls: dict[int, dict[str, Callable[[], object]]] = {1: {}, BATCH: {}}
+    calls: dict[int, dict[str, Callable[[], object]]] = {size: {} for size in PASSES}
     reported = len(task.splits[task.reported[0]])
-    texts = {size: min(size * count, reported) for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES))}
+    texts = {size: min(size * count, reported) for size, count in PASSES.items()}
     found: list[dict[str, Any]] = []
     for row, folder in rows:
         make = partial(load_student, folder, task.task.kind)
@@ -387,7 +376,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
         linear = row.method == LINEAR
         tokenizer = NO_TOKENIZER if linear else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         record = results.load(folder / "result.json")
-        for size, count in ((1, LATENCY_TEXTS), (BATCH, BATCHES)):
+        for size, count in PASSES.items():
             inputs = batches(task, tokenizer, record["settings"]["max_length"], size, count)
             calls[size][row.path] = partial(forward, model, inputs)
         student = {key: record["student"][key] for key in ("parameters", "bytes")}
@@ -399,7 +388,7 @@ def measure(rows: list[tuple[Row, Path]], task: data.TaskData, memory: bool = Tr
     return found
 
 
-def chosen(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
+def students_of(found: Table, name: str | None) -> tuple[str, list[tuple[Row, Path]]]:
     """The task, and each row's run on it with the smallest seed whose student is still there."""
     task = name or next(iter(found.tasks))
     if task not in found.tasks:
@@ -457,20 +446,26 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{options.task}: is {task.task.kind}; the arena compares students that label texts")
     # a data set's name has a digest: one that has changed is another
     out = f"{Path(options.out).resolve()}/{re.sub(r'[^A-Za-z0-9._-]+', '-', task.name)}"
-    wanted, of_rows = table_of(options, task.task.kind, given, len(task.labelled) > 0), dict[str, Any]()
+    wanted, trials = table_of(options, task.task.kind, given, len(task.labelled) > 0), dict[str, Any]()
     if options.rates > 1 and "lr" not in given:
         each = seconds_of(base_of(given, options.teacher), options.student, task, int(given.get("max_length", 128)))
         search = search_of(wanted, task.task.kind, out)
-        of_rows = tried(search, build(wanted, out, "arena").jobs, each, options)
-        wanted["rows"] = [row | (of_rows[row["name"]]["winner"] or {}) for row in wanted["rows"]]
+        first = search.first()
+        print(f"rates are tried (--rates 1: none): {minutes(first, each)}; rows:"
+              f" {minutes(build(wanted, out, 'arena').jobs, each)}; the teacher comes on top", flush=True)  # fmt: skip
+        search.carry_out(first, options)
+        tried = search.found()
+        sweep.show(tried)
+        trials = tried["rows"]
+        wanted["rows"] = [row | (trials[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
     run.carry_out(plan, options)
     found = load([plan.out])
     networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
     if networks and task.task.name not in TASKS and not found.missing:
         warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
-    _, students = chosen(found, task.name)
-    grid, said = answer(found, task.name, measure(students, task, memory=False), of_rows)
+    _, students = students_of(found, task.name)
+    grid, said = answer(found, task.name, measure(students, task, memory=False), trials)
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
     comparable = found.tasks[task.name]["comparable"]
@@ -493,7 +488,7 @@ def profile(argv: list[str]) -> None:
     options = parser.parse_args(argv)
     folders = [folder_of(name) for name in options.results]
     found = load(folders, table.budget_of(options.results))
-    name, rows = chosen(found, options.task)
+    name, rows = students_of(found, options.task)
     measured = measure(rows, data.load(name, options.data_dir))
     report = {"task": name, "rows": measured, "environment": results.environment(on_cpu=True)}
     print(profile_text(found, report))

@@ -8,6 +8,7 @@ there with their word. A † cell decides nothing.
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
 from collections.abc import Sequence
 from typing import Any
@@ -80,9 +81,9 @@ def scores(name: str) -> Scores:
 
 def sides(answer: dict[str, Any]) -> list[tuple[str, float]]:
     """The rows that a difference is made of, each with its sign: "A - B" is a difference itself."""
-    first, than = answer.get("more") or answer["less"], answer.get("than")
+    first = answer.get("more") or answer["less"]
     found = [(name, 1.0 if i == 0 else -1.0) for i, name in enumerate(first.split(" - "))]
-    return found + [(name, -1.0 if i == 0 else 1.0) for i, name in enumerate(than.split(" - ") if than else [])]
+    return found + [(name, -1.0 if i == 0 else 1.0) for i, name in enumerate(answer["than"].split(" - "))]
 
 
 def sample(answer: dict[str, Any], task: str) -> stats.Sample | None:
@@ -130,7 +131,7 @@ def doubts(answer: dict[str, Any], tasks: Sequence[str]) -> str:
     return ""
 
 
-def shown(found: stats.Interval, answer: dict[str, Any]) -> str:
+def shown(found: stats.Estimate, answer: dict[str, Any]) -> str:
     """The figure and its interval: points, times, or a rank correlation."""
     if "times" in answer:
         return found.text(".2f", 1, " times")
@@ -158,17 +159,18 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
         return WORDS[3], "no result yet"
     if "falls" not in answer and (why := doubts(answer, list(samples))):
         return WORDS[3], why
-    interval, bound = stats.estimate(list(samples.values())).interval(), answer.get("times", answer.get("by", 0) / 100)
-    figure = shown(interval, answer)
-    if interval.low is None or interval.high is None:
+    found, bound = stats.estimate(list(samples.values())), answer.get("times", answer.get("by", 0) / 100)
+    figure = shown(found, answer)
+    low, high = found.interval()
+    if math.isnan(low):
         return WORDS[3], figure
-    each = stats.by_task(samples)
+    each = {task: stats.estimate([one]) for task, one in samples.items()}
     if all(stats.sides(each, bound)):  # tasks that contradict each other have no common answer
         return WORDS[2], f"by task: {', '.join(f'{task} {shown(one, answer)}' for task, one in each.items())}"
-    if interval.low <= bound <= interval.high:
+    if low <= bound <= high:
         return WORDS[2], figure
-    said = WORDS[0] if (interval.low > bound) == ("more" in answer) else WORDS[1]
-    return said, figure + stats.only_on(each, bound, interval.low > bound)
+    said = WORDS[0] if (low > bound) == ("more" in answer) else WORDS[1]
+    return said, figure + stats.only_on(each, bound, low > bound)
 
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:

@@ -5,44 +5,92 @@
     python -m bench figures cka-curve 128                    # what CKA and a cosine say of two layers of this width
     python -m bench figures mc3kd MODEL --task pocket/rte    # SVCCA of all pairs of layers, C_T, RCCC: figures 2, 6-8
     python -m bench figures mc3kd MODEL,MODEL --task sst2    # and what differs between two models: figure 9
-    python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of runs with --track: 4, 5
+    python -m bench figures mc3kd-track RUN,RUN              # RCCC and the score by epoch, of --budget paper: 4, 5
     python -m bench figures xtc RUN,RUN                      # distances and weights of quantised runs: figures 5, 6
     python -m bench figures cka RUN,RUN                      # validation loss of runs on one task: figures 3a, 4
     python -m bench figures cka-size RUN,RUN                 # the score by the student's size: figures 2, 3b, 3c
     python -m bench figures cka-layers RUN,RUN               # CKA of student and teacher by layer, of growing budgets
     python -m bench figures arena bench/results/arena.jsonl.gz --out docs/img # arena.png, ladder.png
 
-RUN is the folder of a finished run, or one above several. `python -m bench speed` draws time by length.
+RUN is the folder of a finished run, or one above several.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 from safetensors.numpy import load_file
-from transformers import BertConfig, BertForMaskedLM
 
 from bench import Parser, pages, report
+from bench.matrix import chosen
 from bench.records import folder_of
-from bench.report import Line, heatmap, lines, pyplot, save
+from bench.report import save
 from bench.table import budget_of, load
 from common import data, evaluate, models, results
-from common.args import BadInput, read, split_list, split_paths, student_shape
-from common.layers import attention as layers
+from common.args import BadInput, read, split_paths, student_shape
+from common.layers.attention import random_blocks
 from common.teacher import get_teacher
+
+# --- ways to draw --------------------------------------------------------------------------------------------
+
+Line = tuple[Sequence[float], Sequence[float]]
+
+
+def heatmaps(matrices: dict[str, np.ndarray], path: Path, names: Sequence[str] = (), signed: bool = False) -> None:
+    """Square matrices, one below the other, with values in the cells where they are few: entries in [0, 1], or `signed`
+    ones, in red above zero and in green below. Rows and columns are layers, 0 in the upper left, or have `names`."""
+    size = len(next(iter(matrices.values())))
+    side = max(3.6, 0.45 * size + 0.9)
+    figure = Figure(figsize=(side, side * len(matrices)), layout="constrained")
+    grid: Any = figure.subplots(len(matrices), squeeze=False)
+    for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=True):
+        shades: dict[str, Any] = {"vmin": 0, "vmax": 1, "cmap": "viridis"}
+        if signed:
+            most = np.abs(matrix).max() or 1.0
+            shades = {"vmin": -most, "vmax": most, "cmap": "RdYlGn_r"}
+        image = axes.imshow(matrix, aspect="auto", **shades)
+        axes.set(title=title, xlabel="layer", ylabel="layer", xticks=range(size), yticks=range(size))
+        if names:
+            axes.set(xlabel="the same, in the same order", ylabel="", xticks=[], yticklabels=names)
+        if size > 15:
+            figure.colorbar(image, shrink=0.8)
+            continue
+        for (i, j), value in np.ndenumerate(matrix):
+            colour = "black" if signed or value > 0.6 else "white"
+            axes.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=9, color=colour)
+    save(figure, path)
+
+
+def lines(series: dict[str, Line], path: Path, title: str, x: str, y: str, marked: Sequence[float] = ()) -> None:
+    """Named lines of (x, y) values; vertical marks at the x values of `marked`."""
+    figure = Figure(figsize=(4.4, 3.4), layout="constrained")  # read at a phone's width, too
+    axes = figure.subplots()
+    for name, (xs, ys) in series.items():
+        axes.plot(xs, ys, marker="o" if len(xs) <= 50 else "", markersize=4, label=name)
+    for position in marked:
+        axes.axvline(position, color="grey", linestyle=":", linewidth=1)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.locator_params(axis="x", integer=True)
+    axes.grid(alpha=0.3)
+    if len(series) > 1:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    save(figure, path)
+
 
 # --- mc3kd ---------------------------------------------------------------------------------------------------
 
 
 def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     """SVCCA between all layers of a model over training inputs of a task. A model without the task's head is fine-tuned
-    first, as the scripts' teachers are; with `--teacher-epochs 0` it is seen as it is.
+    first, as the scripts' teachers are; with `--teacher-epochs 0` one of the hub or of a folder is seen as it is.
 
     Below the matrix' diagonal stands C_T(l) (eq. 2), with the layers that a student of `--student`'s depth is given
     (eq. 3, figure 7); RCCC is layer 1 against layer N. Of two models, with a comma, of one depth, figure 9 as well.
@@ -54,16 +102,10 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
     for task in (data.load(name, **args.source) for name in args.tasks):
         matrices = []
         for name in split_paths(names):
-            if args.teacher_epochs:
-                teacher = get_teacher(args, task, name)
-                model, tokenizer, source = teacher.model, teacher.tokenizer, teacher.signature
-            else:
-                source = models.source(name, task.task.kind)
-                tokenizer = models.load_tokenizer(source)
-                model = models.load_model(source, models.load_config(source), task.task.kind)
-            N = model.config.num_hidden_layers
+            teacher = get_teacher(args, task, name, headless=True)
+            N = teacher.model.config.num_hidden_layers
             pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
-            statistics = method.layer_statistics(args, task, "train", tokenizer, model, pairs)
+            statistics = method.layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs)
             matrix = np.eye(N + 1)
             for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
                 matrix[i, j] = matrix[j, i] = value
@@ -72,12 +114,12 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             ends = -3 if (Path(name) / "result.json").exists() else -1  # a run's folder: variant, settings, seed
             label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
-            record = {"model": source, "task": task.name, "data": f"{task.origin}#{task.fingerprint}", "rccc": rccc,
-                      "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
+            record = {"model": teacher.signature, "task": task.name, "data": f"{task.origin}#{task.fingerprint}",
+                      "rccc": rccc, "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
                       "selected": selected}  # fmt: skip
             results.write_json(place / "svcca.json", record)
             print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
-            heatmap(matrix.tolist(), place / "svcca.png", f"SVCCA, {label}, {task.name}")
+            heatmaps({f"SVCCA, {label}, {task.name}": matrix}, place / "svcca.png")
             title = f"C_T(l), {label}; dotted: the {len(selected)} selected layers"
             series: dict[str, Line] = {"C_T": (range(1, N + 1), sequence)}
             lines(series, place / "sequence.png", title, "layer l", "SVCCA with layer l - 1", selected)
@@ -96,7 +138,7 @@ def mc3kd_compared(first: np.ndarray, second: np.ndarray, path: Path, names: str
     moved = difference[np.triu_indices(len(first), 1)]
     agree = float((np.sign(moved) == np.sign(difference[1, -1])).mean())
     title = f"SVCCA, {names}: second less first\n{agree:.0%} of the pairs move as RCCC, itself included"
-    heatmap(difference.tolist(), path, title, signed=True)
+    heatmaps({title: difference}, path, signed=True)
     print(f"RCCC {difference[1, -1]:+.4f}; of {len(moved)} pairs of layers {agree:.0%} move as RCCC, itself included")
 
 
@@ -109,7 +151,7 @@ def mc3kd_track(runs: str, folder: Path, words: list[str]) -> None:
         log = map(json.loads, (run / "log.jsonl").read_text(encoding="utf-8").splitlines())
         rows = [row for row in log if "rccc" in row and "epoch" in row]
         if not rows:
-            raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --track")
+            raise BadInput(f"{run}: its log has no epochs; run methods/mc3kd.py with --budget paper")
         label, epochs = f"{record['variant']} from {record['teacher']['name']}", [row["epoch"] for row in rows]
         label += f" ({run})" * (label in rccc)
         rccc[label], scores[label] = ((epochs, [row[key] for row in rows]) for key in ("rccc", "score"))
@@ -158,11 +200,9 @@ def xtc(runs: str, folder: Path, words: list[str]) -> None:
 
 def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     """For each matrix its float weights, as a histogram, and above it the few values that they become."""
-    columns = 1 if len(matrices) < 4 else 2
-    rows = -(-len(matrices) // columns)
-    figure, grid = pyplot().subplots(rows, columns, figsize=(4.2, 0.4 + (2.1 if columns == 1 else 1.6) * rows),
-                                     sharex="col", squeeze=False, layout="constrained")  # fmt: skip
-    for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=False):
+    figure = Figure(figsize=(4.2, 0.4 + 2.1 * len(matrices)), layout="constrained")
+    grid: Any = figure.subplots(len(matrices), sharex=True, squeeze=False)
+    for (title, (latent, quantised)), axes in zip(matrices.items(), grid.flat, strict=True):
         end = np.quantile(np.abs(latent), 0.999)
         bins = np.linspace(-end, end, 81)
         height = axes.hist(latent, bins=bins, color="C0", alpha=0.5, label="before: float")[0].max()
@@ -172,10 +212,7 @@ def levels(matrices: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> No
             axes.text(value, 1.12 * height, f"{count / len(quantised):.0%}", ha="center", fontsize=9, color="C3")
         axes.set(ylim=(0, 1.35 * height), yticks=[])
         axes.set_title(title, fontsize=9)
-    for axes in grid.flat[len(matrices) :]:
-        axes.set_visible(False)
-    for axes in grid[-1]:
-        axes.set_xlabel("value of a weight", fontsize=9)
+    grid[-1, 0].set_xlabel("value of a weight", fontsize=9)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     save(figure, path)
 
@@ -195,30 +232,19 @@ def cmow(text: str, folder: Path, words: list[str]) -> None:
     names = text.split()
     if not 2 <= len(set(names)) <= 3 or len(set(names)) != len(names):
         raise BadInput(f"{text!r}: must be two or three different words, whose 2 or 6 orders fit into a picture")
-    orders = list(permutations(range(len(names))))
+    orders = torch.tensor(list(permutations(range(len(names)))))
     labels = [" ".join(names[i] for i in order) for order in orders]
-    ids = torch.tensor(orders)
+    torch.manual_seed(0)
+    matrices = method.add_identity(20**-0.5 * torch.randn(len(names), 20 * 20))
+    encodings = {
+        "CBOW: a sum of vectors": torch.randn(len(names), 400)[orders].sum(1),
+        "CMOW: a product of matrices": method.ordered_product(matrices[orders]).flatten(1),
+    }
     found: dict[str, np.ndarray] = {}
-    lacks = {"CBOW: a sum of vectors": "matrix_size", "CMOW: a product of matrices": "vector_size"}
-    for title, size in lacks.items():
-        torch.manual_seed(0)
-        sizes: dict[str, Any] = {"vocab_size": len(names), "bidirectional": False, size: 0}
-        config = method.MatrixEmbeddingConfig(**sizes)
-        embeddings = method.MatrixEmbeddings(config)
-        for weight in embeddings.parameters():
-            torch.nn.init.normal_(weight, std=max(1, config.matrix_size) ** -0.5)
-        with torch.no_grad():
-            encodings = embeddings.pooled(ids, torch.ones_like(ids))
-        found[title] = torch.nn.functional.cosine_similarity(encodings[:, None], encodings, dim=-1).numpy()
+    for title, E in encodings.items():
+        found[title] = torch.nn.functional.cosine_similarity(E[:, None], E, dim=-1).numpy()
         print(f"{title}: {labels[0]!r} and {labels[-1]!r} have a cosine similarity of {found[title][0, -1]:.2f}")
-    figure, panels = pyplot().subplots(2, 1, figsize=(4.2, 5), layout="constrained")
-    for axes, (title, matrix) in zip(panels, found.items(), strict=True):
-        axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", aspect="auto")
-        axes.set(title=title, xlabel="the same, in the same order", xticks=[], yticks=range(len(labels)),
-                 yticklabels=labels)  # fmt: skip
-        for (i, j), value in np.ndenumerate(matrix):
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color="black" if value > 0.6 else "white")
-    save(figure, folder / "cmow" / "orders.png")
+    heatmaps(found, folder / "cmow" / "orders.png", labels)
 
 
 # --- cka -----------------------------------------------------------------------------------------------------
@@ -349,45 +375,36 @@ def runs_of(runs: str) -> list[tuple[Path, dict[str, Any]]]:
 # --- efficient attention: what a token sees ------------------------------------------------------------------
 
 TOKENS = 64
-# Sizes at which 64 tokens show what each attention leaves out
-SMALL: dict[str, dict[str, int]] = {
-    "longformer": {"window": 6}, "bigbird": {"block": 4, "random": 1},
-    "lsg": {"block": 8, "sparse_block": 8, "factor": 4}, "nystromformer": {"landmarks": 8},
-}  # fmt: skip
 
 
 def attention(names: str, folder: Path, words: list[str]) -> None:
-    """How much each of 64 tokens takes from every other, in full attention and in efficient ones.
+    """How much each of 64 tokens takes from every other, in full attention and in efficient ones as their papers define
+    them, at sizes at which 64 tokens show what each leaves out.
 
     A token's value is its own number, one-hot, so that what comes out at a token is what it saw. Queries and keys are
     the positions' sines and cosines: full attention looks at the neighbourhood and, a little, everywhere.
     """
-    from matplotlib.colors import LogNorm
+    from methods import efficient_attention as method
 
-    chosen = split_list(names)
-    if wrong := [name for name in chosen if name not in SMALL] or (not chosen and [names]):
-        raise BadInput(f"{wrong[0]!r}: must be one or several of {', '.join(SMALL)}")
     place = torch.arange(TOKENS)[:, None] / 5.0 / 2.0 ** torch.arange(4)
-    positions = torch.nn.functional.pad(torch.cat([place.sin(), place.cos()], 1), (0, TOKENS - 8))
-    panels: dict[str, np.ndarray] = {}
-    for name in ["full", *chosen]:
-        config = BertConfig(vocab_size=8, hidden_size=TOKENS, num_hidden_layers=1, num_attention_heads=1)
-        model: Any = BertForMaskedLM(config).eval()
-        (module,) = layers.self_attentions(model)
-        for linear, weight in zip(layers.projections(module), (positions, positions, torch.eye(TOKENS)), strict=True):
-            linear.weight.data, linear.bias.data = 3 * weight.T.contiguous(), torch.zeros(TOKENS)
-        if name != "full":
-            model.config.efficient_attention = {"name": name, **SMALL[name]}
-            layers.install(model)
-        with torch.no_grad():
-            panels[name] = module(torch.eye(TOKENS)[None])[0][0].abs().numpy()
+    Q = 1.8 * torch.cat([place.sin(), place.cos()], 1)[None]  # the keys, too
+    V = torch.eye(TOKENS)[None]
+    seen = {
+        "full": method.attend(Q, Q, V, torch.ones(TOKENS, TOKENS, dtype=torch.bool)),
+        "longformer": method.longformer(Q, Q, V, (Q, Q, V), window=6, is_global=torch.arange(TOKENS) == 0),
+        "bigbird": method.bigbird(Q, Q, V, block=4, drawn=random_blocks(TOKENS // 4, 1, 1, 0)),
+        "lsg": method.lsg(Q, Q, V, block=8, sparse=2, reach=4, global_count=1),
+        "nystromformer": method.nystromformer(Q, Q, V, landmarks=8),
+    }
+    panels = {name: seen[name][0].abs().numpy() for name in ("full", *chosen("attention", names, seen, "the figure"))}
     rows = -(-len(panels) // 2)
-    figure, grid = pyplot().subplots(rows, 2, figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
+    figure = Figure(figsize=(4.2, 0.4 + 2.2 * rows), layout="constrained")
+    grid: Any = figure.subplots(rows, 2)
     for axes in grid.flat:
         axes.axis("off")
     for axes, (name, weights) in zip(grid.flat, panels.items(), strict=False):
         axes.axis("on")
-        axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(1e-3, 0.3), cmap="viridis")
+        axes.imshow(np.where(weights > 1e-6, weights, np.nan), norm=LogNorm(3e-4, 0.1), cmap="viridis")
         axes.set(title=f"{name}: {(weights > 1e-6).mean():.0%}", xticks=[], yticks=[])
     figure.supylabel("query token", fontsize=9)
     figure.supxlabel("key token; white: not seen; above: share of pairs", fontsize=9)

@@ -5,7 +5,6 @@ bench/run.py shows the form of a file, bench/sweep.py that of its trials.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import glob
@@ -33,7 +32,7 @@ MATRICES = results.ROOT / "bench" / "matrices"
 SCRIPTS = ("methods", "bench/baselines")  # folders whose scripts a file names without a path
 OF_ROW = ("method", "name", "tune", "weight", "late")  # keys of a row that are no arguments
 BEYOND = 2  # values of an argument that may be added at each end of those that a file has
-SET_HERE = ("task", "seed", "out_dir", "resume", "force")  # arguments that no file may set
+SET_HERE = ("task", "seed", "out_dir", "force")  # arguments that no file may set
 
 
 # --- methods -------------------------------------------------------------------------------------------------
@@ -48,8 +47,8 @@ def methods() -> list[str]:
 @functools.cache
 def is_method(path: Path) -> bool:
     """Whether a file has what every method's script has: its arguments, a class `Args`, and a function `main`."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return {"Args", "main"} <= {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    text = path.read_text(encoding="utf-8")
+    return "\nclass Args(" in text and "\ndef main(" in text
 
 
 def script_of(method: Any) -> str:
@@ -108,7 +107,7 @@ class Job:
     def teacher(self) -> tuple[Any, ...]:
         """What decides the fine-tuned teacher, so far as the arguments tell: such jobs share one."""
         a = self.args
-        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs, a.teacher_lr)
+        return (self.task, a.teacher, a.data_dir, a.limit, a.max_length, a.batch_size, a.teacher_epochs)
 
     @functools.cached_property
     def asked(self) -> str:
@@ -153,10 +152,7 @@ def path_of(what: str) -> Path | None:
     """The file of a matrix, from its name, bench/matrices/NAME.toml, or its path; None for what is neither."""
     if (known := MATRICES / f"{what}.toml").is_file():
         return known
-    path = Path(what)
-    if not path.exists() and (MATRICES / path.name).is_file():
-        raise BadInput(f"{what}: lies at bench/matrices/{path.name} now, and {path.stem} is enough of it")
-    return path if path.suffix == ".toml" else None
+    return Path(what) if what.endswith(".toml") else None
 
 
 def read_file(path: Path, part: Path | None = None) -> dict[str, Any]:
@@ -240,7 +236,7 @@ class Entry(NamedTuple):
         if name not in ("lr", *self.weight):
             return values
         values = sorted(values)
-        rules = {field.name: field.metadata["help"].rules for field in fields(module_of(self.script).Args)}
+        rules = {field.name: field.metadata for field in fields(module_of(self.script).Args)}
         for end in (0, -1) * (BEYOND if len(values) > 2 else 0):
             last, before = values[end], values[1 if end == 0 else -2]
             with contextlib.suppress(BadInput):
@@ -371,7 +367,7 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 own = given | {"variant": variant} | ({"budget": str(budget)} if budget else {})
                 own = {name: matching(value, task, seed) for name, value in own.items()}
                 words = [word for name, value in own.items() for word in (f"--{dashed(name)}", value)]
-                command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder), "--resume"]
+                command = ["--task", task, "--seed", str(seed), *words, "--out-dir", str(folder)]
                 if (values := tuple(own.values())) not in parsed:
                     parsed[values] = read(Args, None, command), digest(task, found, own)
                 args, data = parsed[values]

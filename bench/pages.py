@@ -5,7 +5,7 @@
 Between `<!-- KIND WHAT -->` and `<!-- end -->` stands what is made: a `table` of TABLES; the lines of a function, `code
 FILE FUNCTION`; or a figure in a sentence, of FIGURES. `higher arena mc3kd - kd, mnli` is a difference and its interval:
 the sentence says "higher", and the command refuses where the interval says another word. docs/tables.toml names the
-lines and columns of most tables. Where a result is not there yet, the page says so, and which command makes it.
+lines and columns of most tables.
 """
 
 from __future__ import annotations
@@ -32,26 +32,6 @@ PAGES = [results.ROOT / "README.md", *sorted((results.ROOT / "docs").glob("*.md"
 LAYOUT: dict[str, Any] = tomllib.loads((results.ROOT / "docs" / "tables.toml").read_text(encoding="utf-8"))
 
 
-def pending(name: str) -> str:
-    """What stands in the place of a result that is not there yet."""
-    return (
-        f"No result yet with this version of the pocket suite. It takes `python -m bench run {name}`, and"
-        f" `python -m bench table {name} --save {name}`."
-    )
-
-
-def of(name: str, make: Callable[[Table], str | Grid]) -> Callable[[], str]:
-    """A table of a kept matrix, or what is said without it."""
-
-    def text() -> str:
-        if (found := claims.kept(name)) is None:
-            return pending(name)
-        made = make(found)
-        return made.markdown() if isinstance(made, Grid) else made
-
-    return text
-
-
 def paragraphs(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
 
@@ -61,7 +41,7 @@ def paragraphs(*parts: str) -> str:
 
 def kept(name: str) -> Table:
     if (found := claims.kept(name)) is None:
-        raise BadInput(f"{name}: has no checked-in result")
+        raise BadInput(f"{name}: has no checked-in result; `python -m bench table {name} --save {name}` makes it")
     return found
 
 
@@ -73,30 +53,34 @@ def chosen(name: str, patterns: str) -> list[Row]:
     return rows
 
 
-def difference(words: str) -> Contrast:
-    """RESULT ROWS - ROWS[, TASK]: the mean of some rows over that of others, on a task or on all."""
+def parsed(words: str) -> tuple[str, str, list[str]]:
+    """RESULT ROWS[, TASK]: the name of the result, the words of its rows, and the task, or all of its tasks."""
     name, _, rest = words.partition(" ")
     rows, _, task = rest.partition(", ")
+    return name, rows, [one for one in kept(name).tasks if task in ("", short(one))]
+
+
+def difference(words: str) -> Contrast:
+    """RESULT ROWS - ROWS[, TASK]: the mean of some rows over that of others, on a task or on all."""
+    name, rows, tasks = parsed(words)
     left, right = (chosen(name, side) for side in rows.split(" - "))
     weights = [*((row, 1 / len(left)) for row in left), *((row, -1 / len(right)) for row in right)]
-    return kept(name).contrast(weights, [one for one in kept(name).tasks if task in ("", short(one))])
+    return kept(name).contrast(weights, tasks)
 
 
 def said(word: str, words: str) -> str:
     """A difference of which a sentence says `word`."""
     one = difference(words)
-    found = "the tasks disagree" if one.disagree else one.interval and one.interval.word
-    if one.interval is None or found != word:
+    found = "the tasks disagree" if one.disagree else one.found and one.found.word
+    if one.found is None or found != word:
         raise BadInput(f"a page says that {words} is {word}, but it is: {one.verdict}")
-    return one.interval.text()
+    return one.found.text()
 
 
 def scored(words: str) -> list[float]:
     """RESULT ROWS[, TASK]: the mean score of each row in percent, on a task or over all, of a language model its
     perplexity; `teacher` is the teacher."""
-    name, _, rest = words.partition(" ")
-    rows, _, task = rest.partition(", ")
-    tasks = [one for one in kept(name).tasks if task in ("", short(one))]
+    name, rows, tasks = parsed(words)
     if rows == "teacher":
         return [100 * float(np.mean([teacher_score(kept(name).tasks[one]) for one in tasks]))]
     found = [float(np.mean([np.mean(row.values(one)) for one in tasks])) for row in chosen(name, rows)]
@@ -142,7 +126,7 @@ def claims_that(words: str) -> str:
 FIGURES: dict[str, Callable[[str], str]] = {
     "score": lambda words: f"{scored(words)[0]:.1f}", "scores": spread, "megabytes": megabytes,
     "higher": functools.partial(said, "higher"), "lower": functools.partial(said, "lower"),
-    "unclear": functools.partial(said, "not distinguishable"), "mixed": functools.partial(said, "the tasks disagree"),
+    "unclear": functools.partial(said, "not distinguishable"),
     "largest": at_the_end, "transfer": transfer, "claims": claims_that,
 }  # fmt: skip
 
@@ -161,7 +145,7 @@ SIGNS = {"higher": " ↑", "lower": " ↓", "not distinguishable": " ≈"}
 
 def score_cell(found: Table, row: Row, task: str) -> str:
     """A row's scores on a task, or on all without one."""
-    return found.scored(row, task) if task else table.mean_cell(found.mean(row).interval())  # type: ignore[union-attr]
+    return found.scored(row, task) if task else table.mean_cell(found.mean(row))
 
 
 def laid_out(layout: dict[str, Any]) -> str:
@@ -169,9 +153,8 @@ def laid_out(layout: dict[str, Any]) -> str:
     the line `over`. A line names its row, "{}-kd"; a column its task, "" for the mean over all, and what stands for {}.
     `also` is a second matrix, whose rows are called NAME/ROW."""
     name, also, over = layout["matrix"], layout.get("also", ""), layout.get("over", "")
-    if (found := claims.kept(name)) is None:
-        return pending(name)
-    named = claims.rows(name) | {f"{also}/{label}": row for label, row in (claims.rows(also) if also else {}).items()}
+    found = kept(name)
+    named = claims.rows(name) | {f"{also}/{label}": row for label, row in claims.rows(also).items()}
     whole = {"": "", **{short(task): task for task in found.tasks}}
     lines, teachers, columns = [], ["teacher"], list(layout["columns"].values())
     for title, label in layout["lines"].items():
@@ -210,13 +193,13 @@ def taught(found: Table, rows: list[Row], tasks: list[str]) -> str:
 
 
 def sign(one: Contrast) -> str:
-    if one.interval is None:
+    if one.found is None:
         return ""
-    return " ~" if one.disagree else SIGNS.get(one.interval.word or "", "")
+    return " ~" if one.disagree else SIGNS.get(one.found.word or "", "")
 
 
 def signed(one: Contrast) -> str:
-    return one.interval.text() + sign(one) if one.interval else "†"
+    return one.found.text() + sign(one) if one.found else "†"
 
 
 def effects(layout: dict[str, Any]) -> str:
@@ -230,7 +213,7 @@ def effects(layout: dict[str, Any]) -> str:
 # --- tables of rows as their matrices call them: the appendix ------------------------------------------------
 
 
-def trials() -> str:
+def trials() -> Grid:
     """Of each row whose trials are over what has won, and where in its grid."""
     lines = []
     for name, row in saved("arena_trials")["rows"].items():
@@ -238,10 +221,10 @@ def trials() -> str:
             best = max(trial["mean"] for trial in row["trials"] if trial["mean"] is not None)
             end = ", ".join(row["at_edge"]) or "-"
             lines.append([name, f"{len(row['trials'])}", matrix.words_of(row["winner"]), end, f"{100 * best:.1f}"])
-    return Grid(["row", "trials", "won", "at an end of what was tried", "its mean on dev"], lines).markdown()
+    return Grid(["row", "trials", "won", "at an end of what was tried", "its mean on dev"], lines)
 
 
-def halves(found: Table) -> str:
+def halves(found: Table) -> Grid:
     """Of tasks that report several splits: the score on each, of the teacher and of the arena's rows."""
     places = [(task, split) for task, record in found.tasks.items() if len(splits := record["metrics"]) > 1
               for split in splits]  # fmt: skip
@@ -253,8 +236,8 @@ def halves(found: Table) -> str:
     lines = [line("teacher", {task: [record["teacher"]] for task, record in found.tasks.items()})]
     lines += [line(row.label, {task: [one.record for one in row.cells[task].values()] for task in found.tasks})
               for row in found.arena()]  # fmt: skip
-    return Grid(["student", *(f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places)],
-                lines).markdown()  # fmt: skip
+    titles = [f"{short(task)}, {split.partition('_')[2] or split}" for task, split in places]
+    return Grid(["student", *titles], lines)
 
 
 def compared(found: Table, named: dict[str, Row], pairs: Iterable[str]) -> str:
@@ -281,31 +264,28 @@ def listed(found: Scores, marked: Container[tuple[str, str]] = ()) -> str:
     return Grid(["", *(task + also.replace("/", ", ") for task, also in columns)], lines).markdown()
 
 
-def with_pairs(name: str) -> Callable[[], str]:
+def with_pairs(name: str) -> str:
     """Every row of a kept matrix, and the differences that its file calls of interest."""
-
-    def text(found: Table) -> str:
-        pairs = matrix.read_file(matrix.MATRICES / f"{name}.toml").get("pairs", ())
-        marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
-                  if found.untrained(row, task)}  # fmt: skip
-        return paragraphs(
-            table.remarks(found), listed(claims.scores(name), marked), compared(found, claims.rows(name), pairs)
-        )
-
-    return of(name, text)
+    found = kept(name)
+    pairs = matrix.read_file(matrix.MATRICES / f"{name}.toml").get("pairs", ())
+    marked = {(label, short(task)) for label, row in claims.rows(name).items() for task in row.cells
+              if found.untrained(row, task)}  # fmt: skip
+    return paragraphs(
+        table.remarks(found), listed(claims.scores(name), marked), compared(found, claims.rows(name), pairs)
+    )
 
 
 def precision(real: Table) -> str:
     """What bf16 does to the real arena: its runs over those of the same rows and seeds in float32."""
-    kept, said = claims.kept("real_arena_fp32"), []
-    before = {row.name: row for row in kept.rows} if kept else {}
+    before = {row.name: row for row in kept("real_arena_fp32").rows}
+    said = []
     for task in real.tasks:
         both = [(row, before[row.name]) for row in real.arena() if row.name in before and task in before[row.name].cells
                 and {one["settings"]["precision"] for one in row.records(task)} == {"bf16"}]  # fmt: skip
         gaps = [a["primary"]["value"] - b["primary"]["value"] for row, other in both
                 for a, b in zip(row.records(task), other.records(task), strict=True)]  # fmt: skip
         if gaps:  # each run by itself: rows of one seed do not move together
-            one = stats.estimate([stats.Sample(np.array(gaps))]).interval()
+            one = stats.estimate([stats.Sample(np.array(gaps))])
             said.append(f"{short(task)} {one.text()}, {one.word} ({len(gaps)} runs, students and teacher)")
     return f"The same runs in bf16 over those in float32: {'; '.join(said) or 'no result yet'}."
 
@@ -324,33 +304,33 @@ def planned(found: Table) -> Grid:
     return Grid(whole.header, lines).columns([0, 1, 2, len(whole.header) - 1])
 
 
-def order(which: slice) -> Callable[[], str]:
+def order(which: slice) -> Grid:
     """Lines of the study of the order of rows, on small tasks and on real ones."""
-    return lambda: Grid(saved("transfer")["header"], saved("transfer")["rows"][which]).markdown()
+    return Grid(saved("transfer")["header"], saved("transfer")["rows"][which])
 
 
 WITH_PAIRS = ("attention_pocket", "attention_kinds", "attention_short", "attention_litbank", "xtc_pocket", "xtc_long",
               "xtc_few", "xtc_again", "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few",
               "mc3kd_claims", "mc3kd_lm", "mc3kd_factors", "pocket_suite", "real_few")  # fmt: skip
-TABLES: dict[str, Callable[[], str]] = {
+TABLES: dict[str, Callable[[], str | Grid]] = {
     "findings": findings,
-    "arena-whole": of("arena", every_row),
+    "arena-whole": lambda: every_row(kept("arena")),
     "arena-trials": trials,
-    "arena-planned": of("arena", planned),
-    "arena-contrasts": of("arena", table.contrasts),
-    "arena-halves": of("arena", halves),
-    "arena-pairs": of("arena", table.pair_table),
-    "real-whole": of("real_arena", every_row),
-    "real-contrasts": of("real_arena", table.contrasts),
-    "real-precision": of("real_arena", precision),
-    "transfer": order(slice(5)),
-    "transfer-rest": order(slice(5, None)),
+    "arena-planned": lambda: planned(kept("arena")),
+    "arena-contrasts": lambda: table.contrasts(kept("arena")),
+    "arena-halves": lambda: halves(kept("arena")),
+    "arena-pairs": lambda: table.pair_table(kept("arena")),
+    "real-whole": lambda: every_row(kept("real_arena")),
+    "real-contrasts": lambda: table.contrasts(kept("real_arena")),
+    "real-precision": lambda: precision(kept("real_arena")),
+    "transfer": lambda: order(slice(5)),
+    "transfer-rest": lambda: order(slice(5, None)),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "peers": lambda: speed.peers_text(saved("peers")),
     "attention-profile": lambda: speed.lengths_text(saved("attention_profile")),
     "xtc-inference": lambda: speed.packed_text(saved("xtc_inference")),
     "xtc-inference-avx2": lambda: speed.packed_text(saved("xtc_inference_avx2")),
-    **{name.replace("_", "-"): with_pairs(name) for name in WITH_PAIRS},
+    **{name.replace("_", "-"): functools.partial(with_pairs, name) for name in WITH_PAIRS},
     **{name: functools.partial(effects if "effects" in layout else laid_out, layout)
        for name, layout in LAYOUT["tables"].items()},
     "claims-count": claims.counts,
@@ -359,9 +339,8 @@ TABLES: dict[str, Callable[[], str]] = {
 }  # fmt: skip
 
 
-def lines_of(file: str, name: str, paragraph: str = "") -> str:
-    """The lines of a function, or of a class's method, without its docstring, or one paragraph of them, from 1, as a
-    block of a page."""
+def lines_of(file: str, name: str) -> str:
+    """The lines of a function, or of a class's method, without its docstring, as a block of a page."""
     source = (results.ROOT / file).read_text(encoding="utf-8")
     node: Any = ast.parse(source)
     for part in name.split("."):
@@ -372,9 +351,7 @@ def lines_of(file: str, name: str, paragraph: str = "") -> str:
         at = said.lineno - node.lineno
         del lines[at : said.end_lineno - node.lineno + 1]
         del lines[at : at + (not lines[at])]  # of a class the blank line after it too
-    text = "\n".join(lines)
-    text = text.split("\n\n")[int(paragraph) - 1] if paragraph else text
-    return "```py\n" + textwrap.dedent(text) + "\n```"
+    return "```py\n" + textwrap.dedent("\n".join(lines)) + "\n```"
 
 
 def filled(text: str) -> str:
@@ -382,14 +359,15 @@ def filled(text: str) -> str:
 
     def replace(match: re.Match[str]) -> str:
         kind, name, rest = match.groups()
-        made = TABLES[name]() if kind == "table" else lines_of(name, *rest.split())
+        made = TABLES[name]() if kind == "table" else lines_of(name, rest.strip())
+        made = made.markdown() if isinstance(made, Grid) else made
         return f"<!-- {kind} {name}{rest} -->\n{made}\n<!-- end -->"
 
     def figure(match: re.Match[str]) -> str:
         kind, words = match.groups()
         return f"<!-- {kind} {words} -->{FIGURES[kind](words)}<!-- end -->"
 
-    made = re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)*) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
+    made = re.sub(r"<!-- (table|code) ([\w./-]+)((?: [\w.]+)?) -->\n.*?<!-- end -->", replace, text, flags=re.DOTALL)
     return re.sub(rf"<!-- ({'|'.join(FIGURES)}) (.+?) -->.*?<!-- end -->", figure, made)
 
 

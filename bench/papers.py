@@ -15,9 +15,9 @@ The figures stand in bench/published/METHOD.toml, as printed, and nowhere else:
                 columns, "A | B", adds to what they say apart, and replaces it
     per_task    name -> task -> arguments of its commands alone
     tables      name, what (it holds), labels, columns, run (arguments of a row's command; without it nothing runs),
-                per_task, split (that the paper reports, where scripts report another), remarks, rows: a line each,
-                its labels and its cells between "|", "-" where the paper has none
-    sizes       tables of sizes, likewise; notes: of a row, or of a row and a column
+                per_task, remarks, rows: a line each, its labels and its cells between "|", "-" where the paper has
+                none
+    sizes       tables of sizes, likewise
 
 A row that starts from another, runs/..., needs that one first.
 """
@@ -59,9 +59,7 @@ class PrintedTable:
     rows: list[PrintedRow]
     run: str | None = None
     per_task: str | None = None
-    split: str | None = None
     remarks: list[str] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -208,10 +206,8 @@ def table_text(table: PrintedTable, reasons: list[str]) -> str:
     """A table as printed; `reasons`: why a row has no command, the last column."""
     names = [*table.labels, *table.columns, ""]
     rows = [[*row.labels, *row.cells, why] for row, why in zip(table.rows, reasons, strict=True)]
-    remarks = [*table.remarks, *[f"The paper reports {table.split}."] * bool(table.split)]
-    remarks += [f"{where}: {note}." for where, note in table.notes.items()]
     text = results.columns(rows, names, (*range(len(table.labels)), len(names) - 1))
-    return "\n".join([f"Table {table.name}. {table.what}", text, *map(wrapped, remarks)])
+    return "\n".join([f"Table {table.name}. {table.what}", text, *map(wrapped, table.remarks)])
 
 
 def commands_text(paper: Paper, table: PrintedTable) -> str:

@@ -30,9 +30,8 @@ from scipy.stats import binomtest
 from bench import Parser
 from common import data, evaluate, models, parallel, tables
 from common.errors import BadInput, shown, some, warn
-from common.kinds import Kind, Split, Task
-from common.kinds.base import SURROGATE
-from common.kinds.sentences import label_order
+from common.kinds import SURROGATE, Kind, Split, Task
+from common.kinds.names import label_order
 from common.results import replacing
 from common.tasks import Columns
 from common.values import check_place

@@ -33,8 +33,8 @@ that it matches.
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the
 table, or several, as with `bits = "32,1"`; one that fails stops no other. OUT/jobs/ has the log of each command and a
-note on how it ended. The teacher of a task is made by the first command that needs it, while the others do something
-else. Commands are forked from one process that has the libraries, and the pocket tasks, ready.
+note on how it ended. The teacher of a task is made by the first command that needs it; others wait for it. Commands
+are forked from one process that has the libraries, and the pocket tasks, ready.
 Exit code: 0 if every cell is finished, 1 if some failed, 2 for wrong arguments, 130 or 143 when stopped.
 """
 
@@ -195,23 +195,13 @@ def cores() -> int:
 
 
 def in_order(jobs: list[Job]) -> list[Job]:
-    """The first command for each teacher first, so that no two wait for the same one; then by rank, and seed by seed,
-    so that a matrix that is stopped early has all rows."""
+    """The first command for each teacher first, so that few wait for the same one; then by rank, and seed by seed, so
+    that a matrix that is stopped early has all rows."""
     first: dict[tuple[Any, ...], Job] = {}
     for job in jobs:
         first.setdefault(job.teacher, job)
     rest = [job for job in jobs if job is not first[job.teacher]]
     return [*first.values(), *sorted(rest, key=lambda job: (*job.rank, job.seed))]
-
-
-def next_job(waiting: list[Job], running: list[Running], teachers: set[tuple[Any, ...]]) -> Job | None:
-    """A command for a teacher that nobody makes yet; else one whose teacher is ready, of another row than those that
-    run, if there is one: commands of a row may share more than the teacher."""
-    busy = {other.job.teacher for other in running}
-    rows = {other.job.row for other in running}
-    makers = [job for job in waiting if job.teacher not in teachers | busy]
-    ready = [job for job in waiting if job.teacher in teachers]
-    return next(iter([*makers, *(job for job in ready if job.row not in rows), *ready]), None)
 
 
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
@@ -221,7 +211,6 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     waiting = in_order([job for job in plan.jobs if job not in finished])
     os.environ |= environment(waiting, threads)
     START.set_forkserver_preload(PRELOAD)
-    teachers = {job.teacher for job in finished}
     running: list[Running] = []
     failed: list[Job] = []
     total = len(plan.jobs)
@@ -231,9 +220,8 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
     )
     try:
         while waiting or running:
-            while len(running) < at_once and (chosen := next_job(waiting, running, teachers)) is not None:
-                waiting.remove(chosen)
-                running.append(start(out, chosen, threads, cluster))
+            while waiting and len(running) < at_once:
+                running.append(start(out, waiting.pop(0), threads, cluster))
             time.sleep(POLL)
             bar.update(0)
             for ended in [r for r in running if r.process.exitcode is not None]:
@@ -242,7 +230,6 @@ def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = 
                 paths = [] if ended.process.exitcode else results_of(out, job)
                 if paths:
                     write_note(out, job, seconds=took, results=paths)
-                    teachers.add(job.teacher)
                     said = f"{scores_of(out, paths)}done in {took:.0f} s"
                 else:
                     lines = log_of(out, job) or ["no output"]

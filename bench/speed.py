@@ -11,9 +11,8 @@
 Contenders take turns, so that a noisy machine is noisy for all of them. Ratios of cases and peers are medians over the
 turns; the other tables divide medians. Steps of the scripts and the loop are timed in processor time of all threads,
 but for peers. Of "... / ours" and "... / fast" larger is better, of all other ratios smaller.
-bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than there is called so,
-and the exit code is 1. A machine without one sees the first column, under its processor's name, and nothing is called.
-Random weights change no speed.
+bench/results/kernels.json has a column for each machine; a ratio that is more than 20% worse than this machine's is
+called so, and the exit code is 1. Random weights change no speed.
 Rivals that the project does not need itself are measured where they are installed (`pip install textbrewer tensorboard
 onnx onnxscript onnxruntime`), and named with their versions.
 """
@@ -26,7 +25,6 @@ import importlib.metadata
 import io
 import itertools
 import json
-import math
 import multiprocessing
 import random
 import statistics
@@ -99,12 +97,7 @@ def ratio(over: list[float], under: list[float]) -> float:
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns in a new process, whose peak of memory is its own."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(function, *arguments).result()
-        except BaseException:  # stopped: the pool would wait for the process to finish
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
+        return pool.submit(function, *arguments).result()
 
 
 def memory_of(make: Callable[..., Callable[[], object]], *arguments: Any) -> int:
@@ -237,10 +230,9 @@ def load_kept(folder: Path) -> Any:
 def save_torch_int8(folder: Path) -> int:
     """Save the float32 model; the bytes of what it holds when torch has rounded its linears."""
     save_packed(32, folder)
-    model = load_torch_int8(folder)
-    linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
-    floats = sum(4 * p.numel() for p in model.parameters())
-    return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
+    held = io.BytesIO()
+    torch.save(load_torch_int8(folder).state_dict(), held)
+    return held.tell()
 
 
 def load_torch_int8(folder: Path) -> Any:
@@ -346,14 +338,15 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
 
 def crossing(own: dict[str, float], full: dict[str, float]) -> str:
     """The length from which `own` stays below `full`, by length: on a straight line of logs between two; "-": none."""
-    lengths, gaps = [int(L) for L in own], [math.log(own[L] / full[L]) for L in own]
+    lengths = np.array([int(length) for length in own])
+    gaps = np.log([own[length] / full[length] for length in own])
     if gaps[-1] >= 0:
         return "-"
-    last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
-    if last is None:
+    if (gaps < 0).all():
         return str(lengths[0])
-    share = gaps[last] / (gaps[last] - gaps[last + 1])
-    return f"{math.exp((1 - share) * math.log(lengths[last]) + share * math.log(lengths[last + 1])):.0f}"
+    last = np.flatnonzero(gaps >= 0)[-1]
+    both = [last + 1, last]
+    return f"{np.exp(np.interp(0, gaps[both], np.log(lengths[both]))):.0f}"
 
 
 def lengths_text(report: dict[str, Any]) -> str:
@@ -758,18 +751,16 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"{wrong}: no case has this word; there is {', '.join(CASES)}")
     machines, environment = saved("kernels")["machines"], results.environment(on_cpu=True)
     here = "{device}, {instructions}".format(**environment["hardware"])
-    own = machines.get(here, {}).get("ratios", {})
-    beside = here if own else next(iter(machines))  # another machine, if there is nothing of this one
-    before = machines[beside]["ratios"]
+    before: Ratios = machines.get(here, {}).get("ratios", {})
     found: Ratios = {}
     for name in CASES:
         if not given.names or any(word in name for word in given.names):
             found |= ratios(name)
     rows = [[name, f"{value:.2f}", f"{before[name]:.2f}" if name in before else "-"] for name, value in found.items()]
-    print(results.columns(rows, ["ratio", f"now, {here}", f"checked in, {beside}"]))
+    print(results.columns(rows, ["ratio", f"now, {here}", "checked in"]))
     if given.save:
-        entry = {"ratios": own | found, "environment": environment}
+        entry = {"ratios": before | found, "environment": environment}
         results.write_json(FOLDER / "kernels.json", {"machines": machines | {here: entry}})
-    if lines := worse(own, found):
+    if lines := worse(before, found):
         print("\n".join(lines))
         raise SystemExit(1)

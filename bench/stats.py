@@ -32,27 +32,6 @@ ALIKE = 0.01  # rows that differ by less are as good as each other
 WANTED = 0.02  # the difference that a table should be able to tell
 
 
-class Interval(NamedTuple):
-    """A mean and its interval; None where there is one seed."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-    @property
-    def word(self) -> str | None:
-        """What a difference with this interval is called; None where there is one seed."""
-        if self.low is None or self.high is None:
-            return None
-        return "not distinguishable" if self.low <= 0 <= self.high else "higher" if self.mean > 0 else "lower"
-
-    def text(self, form: str = "+.1f", unit: float = 100, name: str = "") -> str:
-        """The mean and its interval; of fractions in percent."""
-        if self.low is None or self.high is None:
-            return f"{unit * self.mean:{form}}{name} (one seed)"
-        return f"{unit * self.mean:{form}} [{unit * self.low:{form}}, {unit * self.high:{form}}]{name}"
-
-
 class Sample(NamedTuple):
     """One task's scores, or differences: `values` [S]; and how each item moves each, `influence` [S, N], if known."""
 
@@ -61,7 +40,8 @@ class Sample(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A mean over tasks and seeds, and what is known of its error; `seeds` and `items` are parts of its variance."""
+    """A mean over tasks and seeds, and what is known of its error: `seeds` and `items` are parts of its variance, NaN
+    where there is one seed."""
 
     mean: float
     seeds: float
@@ -70,14 +50,28 @@ class Estimate(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The standard error; NaN where there is one seed."""
+        """The standard error."""
         return math.sqrt(self.seeds + self.items)
 
-    def interval(self, level: float = 0.95) -> Interval:
-        if math.isnan(self.error):
-            return Interval(self.mean, None, None)
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Its ends; NaN where there is one seed."""
         half = float(stats.t.ppf((1 + level) / 2, self.freedom)) * self.error if self.error else 0.0
-        return Interval(self.mean, self.mean - half, self.mean + half)
+        return self.mean - half, self.mean + half
+
+    @property
+    def word(self) -> str | None:
+        """What a difference is called; None where there is one seed."""
+        low, high = self.interval()
+        if math.isnan(low):
+            return None
+        return "not distinguishable" if low <= 0 <= high else "higher" if self.mean > 0 else "lower"
+
+    def text(self, form: str = "+.1f", unit: float = 100, name: str = "") -> str:
+        """The mean and its interval; of fractions in percent."""
+        low, high = self.interval()
+        if math.isnan(low):
+            return f"{unit * self.mean:{form}}{name} (one seed)"
+        return f"{unit * self.mean:{form}} [{unit * low:{form}}, {unit * high:{form}}]{name}"
 
     def above(self, bound: float) -> float:
         """P value of the one-sided test that the truth is above `bound`."""
@@ -112,19 +106,14 @@ def estimate(samples: Sequence[Sample]) -> Estimate:
     return Estimate(mean, sum(seeds) / len(samples) ** 2, sum(items) / len(samples) ** 2, freedom)
 
 
-def by_task(samples: Mapping[str, Sample]) -> dict[str, Interval]:
-    """Each task by itself."""
-    return {task: estimate([one]).interval() for task, one in samples.items()}
-
-
-def sides(tasks: Mapping[str, Interval], bound: float = 0.0) -> tuple[list[str], list[str]]:
+def sides(tasks: Mapping[str, Estimate], bound: float = 0.0) -> tuple[list[str], list[str]]:
     """The tasks whose interval lies above a bound, and those whose lies below: of a difference that has some of both
     the tasks contradict each other."""
-    return ([task for task, one in tasks.items() if one.low is not None and one.low > bound],
-            [task for task, one in tasks.items() if one.high is not None and one.high < bound])  # fmt: skip
+    ends = {task: one.interval() for task, one in tasks.items()}
+    return [task for task in ends if ends[task][0] > bound], [task for task in ends if ends[task][1] < bound]
 
 
-def only_on(tasks: Mapping[str, Interval], bound: float, above: bool) -> str:
+def only_on(tasks: Mapping[str, Estimate], bound: float, above: bool) -> str:
     """On which tasks a mean's side of a bound is told by the task itself; "" if on all."""
     by = sides(tasks, bound)[not above]
     return f" (by task: {' and '.join(by) or 'none'})" if len(by) < len(tasks) else ""
@@ -212,7 +201,7 @@ class Contrast(NamedTuple):
     and why it decides nothing, if it does. None where no task has seeds of all rows and no † cell."""
 
     found: Estimate | None
-    tasks: dict[str, Interval]
+    tasks: dict[str, Estimate]
     p: float
     what: str = ""
     why: str = ""
@@ -245,13 +234,9 @@ class Contrast(NamedTuple):
     @property
     def verdict(self) -> str:
         """The figures, and what they say, without a correction."""
-        if self.interval is None:
+        if self.found is None:
             return "† decides nothing"
-        return ", ".join(filter(None, [self.interval.text(), self.disagree or self.interval.word]))
-
-    @property
-    def interval(self) -> Interval | None:
-        return None if self.found is None else self.found.interval()
+        return ", ".join(filter(None, [self.found.text(), self.disagree or self.found.word]))
 
 
 # Rows of a loss on hidden states of all tokens beside KD's; the five contrasts that were planned before the runs

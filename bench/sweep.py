@@ -38,6 +38,7 @@ import itertools
 import math
 import random
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,23 @@ class Search:
         self.listed |= {job.key for job in found}
         return found
 
+    def first(self) -> list[matrix.Job]:
+        """The commands that do not wait for the scores of others."""
+        return [job for row in self.rows.values() for job in self.left(row)]
+
+    def carry_out(
+        self, jobs: list[matrix.Job], options: Any, write: Callable[[], object] = lambda: None
+    ) -> list[matrix.Job]:
+        """Run these trials, and a row's next ones once those before them are over; `write` follows each command.
+        Returns the commands that failed."""
+
+        def more(job: matrix.Job, well: bool) -> list[matrix.Job]:
+            self.failed |= set() if well else {job.key}
+            write()
+            return self.left(self.rows[job.row])
+
+        return run.carry_out(matrix.Matrix(self.out, jobs, more=more), options)
+
     def found(self) -> dict[str, Any]:
         """Of each row: its winner, its trials, and every score by task and seed."""
         rows: dict[str, Any] = {}
@@ -248,13 +266,7 @@ def main(argv: list[str]) -> None:
         results.write_json(file, {"file": table.get("trials", options.what)} | found)
         return found
 
-    def more(job: matrix.Job, well: bool) -> list[matrix.Job]:
-        search.failed |= set() if well else {job.key}
-        write()
-        return search.left(search.rows[job.row])
-
-    jobs = [job for row in search.rows.values() for job in search.left(row)]
-    failed = run.carry_out(matrix.Matrix(results.HOME / out, jobs, more=more), options)
+    failed = search.carry_out(search.first(), options, write)
     show(write())
     print(f"\ntrials and winners: {file}")
     if failed:

@@ -28,7 +28,7 @@ import numpy as np
 
 from bench import FOLDER, Parser, matrix, stats
 from bench.records import KEPT, Cell, Splits, folder_of, read_all, save
-from bench.stats import Contrast, Estimate, Interval, Sample, has_contrasts, pairs, planned, short, spread
+from bench.stats import Contrast, Estimate, Sample, has_contrasts, pairs, planned, short, spread
 from common import evaluate, results, tasks
 from common.args import BadInput
 
@@ -39,9 +39,9 @@ NEAR = 0.9  # of the teacher's score: when a row has come near it
 REPORTED = 12_800  # examples: of budgets with as many results the one next to it
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of one task's seeds, and its 95% interval over seeds alone."""
-    return stats.estimate([Sample(np.asarray(values))]).interval()
+def interval(values: Sequence[float]) -> Estimate:
+    """The mean of one task's seeds, with an interval over seeds alone."""
+    return stats.estimate([Sample(np.asarray(values))])
 
 
 def cell(values: Iterable[float]) -> str:
@@ -188,7 +188,8 @@ class Table:
         wanted = [task for task in tasks_ if not any(self.untrained(row, task) for row, _ in weights)]
         samples = {task: one for task in wanted if (one := self.sample(weights, task)) is not None}
         found = stats.estimate(list(samples.values())) if samples else None
-        return Contrast(found, stats.by_task(samples), found.p if found else np.nan)
+        each = {task: stats.estimate([one]) for task, one in samples.items()}
+        return Contrast(found, each, found.p if found else np.nan)
 
     def over(self, row: Row, other: Row | None, tasks_: Iterable[str]) -> Contrast:
         """A row minus another, say its `baseline`."""
@@ -450,7 +451,7 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def mean_cell(found: Interval | None) -> str:
+def mean_cell(found: Estimate | None) -> str:
     return "-" if found is None else found.text(".1f").removesuffix(" (one seed)")
 
 
@@ -479,8 +480,7 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
 
     def cells(row: Row) -> list[str]:
         found = [table.scored(row, task) if row.values(task) else "-" for task in table.tasks]
-        mean = table.mean(row)
-        found += [mean_cell(mean and mean.interval()), *[percent(area(table, row)) for _ in with_area]]
+        found += [mean_cell(table.mean(row)), *[percent(area(table, row)) for _ in with_area]]
         asked = f"{row.typical('ledger', 'teacher_examples'):,.0f}"
         seen = [table.labelled(row) for _ in with_rows]
         return [*found, difference_cell(table, row, list(table.tasks)), *seen, asked, row.method]
@@ -501,12 +501,6 @@ def teacher_lines(table: Table, width: int) -> list[list[str]]:
         line = [f"teacher {Path(name).name}", size, *cells, mean]
         lines.append([*line, *["-"] * (width - len(line))])
     return lines
-
-
-def by_task(table: Table) -> Grid:
-    """Each row over vanilla KD of its kind, task by task."""
-    header = [f"over vanilla KD, {short(task)}" for task in table.tasks]
-    return grid(table, header, lambda row: [difference_cell(table, row, [task]) for task in table.tasks])
 
 
 def agrees(table: Table) -> bool:
@@ -655,9 +649,9 @@ def budget_of(names: Sequence[str]) -> int | None:
 def contrasts(table: Table) -> Grid:
     lines = []
     for one in planned(table) + (planned(table, stats.LINEAR_OVER) if table.linear() else []):
-        said = f"{one.word} ({one.why})" if one.why and one.interval else one.word
+        said = f"{one.word} ({one.why})" if one.why and one.found else one.word
         p = "-" if np.isnan(one.p) else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
-        figure = one.interval.text() if one.interval else "-"
+        figure = one.found.text() if one.found else "-"
         each = [one.tasks[task].text() if task in one.tasks else "-" for task in table.tasks]
         lines.append([one.what, figure, p, *each, said])
     return Grid(["contrast", "points", "p (Holm)", *map(short, table.tasks), "said"], lines)

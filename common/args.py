@@ -6,19 +6,19 @@ A script subclasses `CommonArgs`, adds one field for each knob of its method, an
 
 from __future__ import annotations
 
-import importlib.util
 import math
+import operator
 import os
+import re
 import signal
 import sys
 import time
-from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Callable, Collection, Iterator
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from common import __version__
 from common.errors import BadInput, Interrupted, first_line, interrupt, speaks
 from common.kinds import OWN, Kind
 from common.tasks import Columns, check_task
@@ -37,25 +37,18 @@ from common.values import (
 # --- declaring arguments -------------------------------------------------------------------------------------
 
 
-class Help(str):
-    """A `--help` text that carries the rules of its argument: the library's parser takes nothing else of a field."""
-
-    rules: dict[str, Any]
-
-
 def arg(default: Any, help: str, *, low: float | None = None, high: float | None = None, above: float | None = None,
         below: float | None = None, names: Collection[str] | None = None, shape: bool = False,
         setting: bool = True) -> Any:  # fmt: skip
-    """A field with its one-line `--help` text.
+    """A field with its one-line `--help` text, and its rules.
 
     A number must be at least `low`, at most `high`, more than `above` and less than `below`; a text must be one or
     several of `names`, with commas, or with `shape` LAYERSxWIDTH. `setting`: whether it decides what comes out, and is
     part of a result's settings; otherwise it says where or how to run.
     """
-    text = Help(help)
-    text.rules = {"low": low, "high": high, "above": above, "below": below, "names": names, "shape": shape,
-                  "setting": setting}  # fmt: skip
-    return field(default=default, metadata={"help": text})
+    rules = {"help": help, "low": low, "high": high, "above": above, "below": below, "names": names, "shape": shape,
+             "setting": setting}  # fmt: skip
+    return field(default=default, metadata=rules)
 
 
 def variants(default: str, names: Collection[str]) -> Any:
@@ -63,28 +56,30 @@ def variants(default: str, names: Collection[str]) -> Any:
     return arg(default, f"one or several of {', '.join(names)}", names=names, setting=False)
 
 
-def check_field(name: str, value: Any, rules: dict[str, Any]) -> None:
+ENDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "low": ("{:,} or more", operator.ge),
+    "above": ("above {:,}", operator.gt),
+    "high": ("{:,} or less", operator.le),
+    "below": ("below {:,}", operator.lt),
+}
+
+
+def check_field(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     """Raise `BadInput` for a value that breaks the rules of its declaration; None is no value."""
     argument = f"--{name.replace('_', '-')}"
-    if isinstance(value, str) and rules.get("names"):
-        allowed = rules["names"]
-        if not split_list(value):
-            raise BadInput(f"{argument} {value!r}: names none of {', '.join(allowed)}")
-        for wrong in (part for part in split_list(value) if part not in allowed):
-            raise BadInput(f"{argument} {wrong!r}: must be one or several of {', '.join(allowed)}")
-    if value is not None and rules.get("shape"):
+    if isinstance(value, str) and rules["names"]:
+        for part in split_list(value) or [""]:
+            if part not in rules["names"]:
+                raise BadInput(f"{argument} {part!r}: must be one or several of {', '.join(rules['names'])}")
+    if value is not None and rules["shape"]:
         student_shape(value, argument)
     if value is None or isinstance(value, (str, bool)):
         return
-    ends = (
-        ("low", "{:,} or more", lambda v, end: v >= end),
-        ("above", "above {:,}", lambda v, end: v > end),
-        ("high", "{:,} or less", lambda v, end: v <= end),
-        ("below", "below {:,}", lambda v, end: v < end),
-    )
-    ends_here = [(words.format(rules[k]), holds, rules[k]) for k, words, holds in ends if rules.get(k) is not None]
-    if not math.isfinite(value) or not all(holds(value, end) for _, holds, end in ends_here):
-        wants = [words for words, *_ in ends_here] if math.isfinite(value) else ["finite"]
+    if not math.isfinite(value):
+        raise BadInput(f"{argument} {value}: must be finite")
+    ends = {end: rules[end] for end in ENDS if rules[end] is not None}
+    if not all(ENDS[end][1](value, limit) for end, limit in ends.items()):
+        wants = [ENDS[end][0].format(limit) for end, limit in ends.items()]
         raise BadInput(f"{argument} {value}: must be {' and '.join(wants)}")
 
 
@@ -93,7 +88,6 @@ CORPUS = (
     "FILE.txt with a passage a line, FILE.jsonl with a text a line, or either as .gz; hub:REPO[:CONFIG]; task (its"
     " training texts), pocket-short, pocket-long (built in); several with commas are mixed"
 )
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")
 
 
 @dataclass
@@ -111,6 +105,8 @@ class CommonArgs:
     OUTPUTS_ALONE: ClassVar[tuple[str, ...]] = ("finetune", "kd")  # variants that need no hidden state of the teacher
     VARIANTS: ClassVar[dict[str, Any]] = {}  # name -> a NamedTuple; arguments of its fields' names replace its values
     GRID: ClassVar[dict[str, tuple[Any, ...]]] = {}  # the paper's search space, with BERT-base's learning rates
+    # What settings say in the place of arguments that there were: results of then are found again
+    FORMER: ClassVar[dict[str, Any]] = {"compile": False, "teacher_lr": None}
 
     variant: str = arg("finetune,kd", "what to train, several with commas; finetune: the undistilled student",
                        setting=False)  # fmt: skip
@@ -131,7 +127,8 @@ class CommonArgs:
         "pocket",
         "pocket, pocket-6, pocket-12 (embedded; docs/pocket.md lists the tasks for which they are shipped fine-tuned,"
         " with the default --max-length and --precision and without --limit; otherwise they are fine-tuned first), a"
-        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned",
+        " hub id, or a folder with config.json, model.safetensors; NAME:6: its first 6 layers, fine-tuned; with"
+        " --teacher-outputs: the checkpoint whose tokens and family students have",
     )
     label_map: str | None = arg(
         None, "of a teacher whose outputs are called LABEL_0, ...: the class of each, as 0=negative,1=positive",
@@ -140,10 +137,6 @@ class CommonArgs:
     teacher_outputs: str | None = arg(
         None, "in the teacher's place its probabilities or logits of each text, in CSV, JSON lines or Parquet",
         setting=False,
-    )  # fmt: skip
-    tokenizer: str | None = arg(
-        None, "with --teacher-outputs: a checkpoint whose tokenizer and family the student has (default: those of one"
-        " that --init names)", setting=False,
     )  # fmt: skip
     student: str = arg("2x128", "student's layers x width")
     init: str = arg(
@@ -190,11 +183,6 @@ class CommonArgs:
     teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
         "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
     )
-    teacher_lr: float | None = arg(
-        None,
-        "peak learning rate of that fine-tuning, where a better one is known (default: 5e-5 x 768 / width)",
-        above=0,
-    )
     out_dir: str = arg("runs", "where results go: OUT/<method>/<task>/<variant>/<settings>/seed<N>/", setting=False)
     cache_dir: str | None = arg(None, "where fine-tuned teachers are kept (default: OUT/cache)", setting=False)
     teacher_cache: Literal["auto", "off", "on"] = arg(
@@ -218,29 +206,19 @@ class CommonArgs:
         False, "compute the student's activations again in the backward pass: less memory, a third more time",
         setting=False,
     )  # fmt: skip
-    save_every: float = arg(
-        30.0, "seconds between checkpoints, from which --resume continues: fewer where jobs are often stopped; ten"
-        " times as many at most, for large models",
-        low=0, setting=False,
-    )  # fmt: skip
     save_student: bool = arg(
         True, "write the student beside its result; without, a result and its predictions are all that is left",
         setting=False,
     )  # fmt: skip
-    report_to: str | None = arg(
-        None, f"also send the log to {', '.join(TRACKERS)}, one or several, by Accelerate's integrations",
-        names=TRACKERS, setting=False,
-    )  # fmt: skip
-    resume: bool = arg(False, "continue unfinished runs from their checkpoints", setting=False)
     force: bool = arg(
-        False, "run again and replace results that exist, after a change of a method's code", setting=False
-    )
-    compile: bool = arg(False, "compile teacher and student with torch.compile")
+        False, "start again, as after a change of a method's code: without, results stay and unfinished runs go on",
+        setting=False,
+    )  # fmt: skip
 
     def check(self) -> None:
         """Raise `BadInput` for values that no run could use. Scripts add what concerns two arguments; no torch here."""
         for declared in fields(self):
-            check_field(declared.name, getattr(self, declared.name), declared.metadata["help"].rules)
+            check_field(declared.name, getattr(self, declared.name), declared.metadata)
         self.check_student()
         counted, amount = parse_budget(self.budget)
         if counted == "examples" and amount < self.batch_size:
@@ -250,12 +228,10 @@ class CommonArgs:
                 raise BadInput(f"--{name.replace('_', '-')} {given!r}: names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
-        if self.teacher_outputs is not None and not Path(self.teacher_outputs).is_file():
-            raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
         if self.teacher_outputs is not None:
+            if not Path(self.teacher_outputs).is_file():
+                raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
             self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}")
-        elif self.tokenizer is not None:
-            raise BadInput(f"--tokenizer {self.tokenizer}: is for --teacher-outputs; others read the teacher's tokens")
         if len(split_paths(self.teacher)) > 1:
             raise BadInput(f"--teacher {self.teacher}: names several; a file with the mean of their probabilities"
                            " teaches as --teacher-outputs FILE")  # fmt: skip
@@ -263,11 +239,6 @@ class CommonArgs:
             place, _ = parse_model(given)
             if (place.startswith((".", "/", "~")) or place.count("/") > 1) and not Path(place).is_dir():
                 raise BadInput(f"--{name} {place}: no such folder; give one written by save_pretrained, or a hub id")
-        for name in split_list(self.report_to or ""):
-            if importlib.util.find_spec(name) is None:
-                raise BadInput(f"--report-to {name}: is not installed here; pip install {name}")
-        if self.resume and self.force:
-            raise BadInput("--resume and --force contradict each other: continue, or start again")
         if not self.tasks:
             raise BadInput(f"--task {self.task!r}: names no task; for example --task pocket/sst2")
         for name in ("corpus", "convert_corpus"):  # of scripts that distil on text before the task
@@ -325,7 +296,8 @@ class CommonArgs:
 
     def settings(self) -> dict[str, Any]:
         """The arguments that decide what comes out, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.metadata["help"].rules["setting"]}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["setting"]}
+        return given | self.FORMER
 
     def row(self, name: str) -> Any:
         """A variant, with what the arguments replace in it."""
@@ -357,35 +329,42 @@ class CommonArgs:
 T = TypeVar("T", bound=CommonArgs)
 
 
+class Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message.removeprefix("argument ").replace("\n", " "))
+
+
+def truth(text: str) -> bool:
+    """The value of `--save-student false`."""
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in words:
+        raise ArgumentTypeError(f"{text!r} is neither true nor false")
+    return words[text.lower()]
+
+
 def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
     """Parse and check a command line; a mistake is a `BadInput`."""
-    # The library's parser imports neither torch nor the models; its start-up is a good second.
-    from transformers import HfArgumentParser
-
-    class Formatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
-        def _format_action_invocation(self, action: Any) -> str:
-            # the library registers --data_dir beside --data-dir; one spelling is enough to read
-            action.option_strings = [o for o in action.option_strings if "_" not in o] or action.option_strings
-            return super()._format_action_invocation(action)
-
-        def _get_help_string(self, action: Any) -> str | None:
-            # what None stands for, the help says in words
-            return action.help if action.default is None else super()._get_help_string(action)
-
-    class Parser(HfArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise BadInput(message.removeprefix("argument ").replace("\n", " "))
-
-    parser = Parser([cls], description=doc, formatter_class=Formatter, allow_abbrev=False)  # type: ignore[list-item]
+    parser = Parser(description=doc, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False)
+    hints = get_type_hints(cls)
     shared = {declared.name for declared in fields(CommonArgs)} - {"variant"}
-    parser._optionals._group_actions.sort(key=lambda action: action.dest in shared)  # in --help the method's own first
-    for action in parser._actions:
-        if action.option_strings[0].startswith("--no_"):  # the library's other spelling of "--save-student false"
-            action.help = SUPPRESS
-    parser.add_argument("--version", action="version", version=f"distil-papers {__version__}")
-    args, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
+    for declared in sorted(fields(cls), key=lambda declared: declared.name in shared):  # the method's own come first
+        hint = hints[declared.name]
+        text = declared.metadata["help"]
+        if type(None) in get_args(hint):
+            hint = get_args(hint)[0]
+        how: dict[str, Any] = {"type": hint}
+        if hint is bool:
+            how = {"type": truth, "nargs": "?", "const": True}
+        elif get_origin(hint) is Literal:
+            how = {"choices": get_args(hint)}
+        if declared.default is not None:  # what None stands for, the help says in words
+            text += " (default: %(default)s)"
+        parser.add_argument(f"--{declared.name.replace('_', '-')}", default=declared.default, help=text, **how)
+    argv = [re.sub("^--[^=]+", lambda option: option[0].replace("_", "-"), word) for word in argv]  # --data_dir, too
+    found, unknown = parser.parse_known_args(argv)
     if unknown:
         raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
+    args = cls(**vars(found))
     args.check()
     return args
 
@@ -420,7 +399,7 @@ def of_the_machine(error: Exception) -> str | None:
 
     text = first_line(error)
     if isinstance(error, (OSError, SafetensorError)):
-        return f"{text}; what was finished is kept, the same command with --resume goes on"
+        return f"{text}; what was finished is kept, the same command goes on"
     if isinstance(error, MemoryError) or "out of memory" in text.lower() or "can't allocate memory" in text:
         return f"out of memory ({text}); a smaller --batch-size, --max-length or --student needs less"
     return None
@@ -445,7 +424,7 @@ def execute(main: Callable[[T], None], args: T) -> None:
     except Interrupted as stop:
         if speaks():
             name = signal.Signals(stop.number).name
-            print(f"\nstopped by {name}; the same command with --resume goes on", file=sys.stderr)
+            print(f"\nstopped by {name}; the same command goes on", file=sys.stderr)
         raise SystemExit(128 + stop.number) from None
 
 

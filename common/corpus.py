@@ -54,10 +54,13 @@ def corpora(spec: str | None) -> list[str]:
     return names
 
 
-def called(name: str) -> str:
-    """A file by its name and a digest of its content, wherever it is; others as they are called."""
-    if name in NAMED or name.startswith("hub:"):
-        return name
+def called(name: str, task: TaskData | None = None) -> str:
+    """A file by its name and a digest of its content, wherever it is; others as they are called. With a `task`, as the
+    key of a stream holds it: the task's texts with its fingerprint, those of the hub with their commit."""
+    if name.startswith("hub:"):
+        return f"{name}@{(commit(name.split(':')[1]) or 'local')[:12]}" if task else name
+    if name in NAMED:
+        return f"{name}@{task.fingerprint}" if task and name == "task" else name
     with Path(name).open("rb") as file:
         return f"{Path(name).name}@{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
 
@@ -65,14 +68,6 @@ def called(name: str) -> str:
 def named(spec: str) -> str:
     """`--corpus` as a result's settings hold it: two files of one name and other content are told apart."""
     return ",".join(map(called, corpora(spec)))
-
-
-def signature(spec: str, task: TaskData) -> str:
-    """What a key holds of a stream: the names, with the task's fingerprint and the hub's commits."""
-    more = {"task": task.fingerprint} | {
-        name: (commit(name.split(":")[1]) or "local")[:12] for name in corpora(spec) if name.startswith("hub:")
-    }
-    return "+".join(f"{called(name)}@{more[name]}" if name in more else called(name) for name in corpora(spec))
 
 
 def held(name: str, task: TaskData) -> list[str]:

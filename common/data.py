@@ -64,7 +64,7 @@ def load(
     if is_data_set(name):
         from common import own
 
-        return own.load(name, columns, limit, tune)
+        return own.loaded(own.read(name, columns), limit, tune)
     if source == "pocket":  # the same for every seed of a run, the suite's own seed being 0
         rows = {split: Rows(pocket.generate(task.name, split), f"{name} {split}") for split in pocket.SPLITS[task.name]}
         origin = f"pocket v{pocket.VERSION}"
@@ -104,7 +104,7 @@ def prompted(data: TaskData, prompt: str) -> TaskData:
 def encode(tokenizer: PreTrainedTokenizerBase, split: Split, task: Task, max_length: int) -> Encoded:
     """Tokenise a split, to at most `max_length` tokens, as the task's kind does: of a running text the examples are
     blocks, of documents windows. What was tokenised before, by a tokenizer like this one, is not tokenised again."""
-    key = identity(tokenizer), task.kind, max_length, task.target_length
+    key = identity(tokenizer), tokenizer.padding_side, task.kind, max_length, task.target_length
     if key not in split.encoded:
         split.encoded[key] = task.kind.tokenise(tokenizer, split, task, max_length)
         warn_of_cuts(split.encoded[key], task.name, max_length)
@@ -149,7 +149,7 @@ def collate(
         rows = flat[positions].astype(np.int64)
         rows[padding] = pads.get(name) or 0
         batch[name] = torch.from_numpy(rows)
-    batch["labels"] = encoded.kind.align(encoded.labels[chosen], lengths, L, tokenizer.padding_side)
+    batch["labels"] = encoded.kind.align(encoded.labels[chosen], L)
     return batch
 
 

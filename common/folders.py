@@ -87,21 +87,17 @@ def names_of(split: str) -> list[str]:
     return [f"{name}_{half}".rstrip("_") for name in _NAMES[stem]]
 
 
-def folder_of(task: Task, data_dir: str) -> Path:
-    """The task's folder in DIR, or DIR itself."""
+def find_files(task: Task, data_dir: str) -> dict[str, Path]:
+    """What `files_of` gives of the task's folder in DIR, or of DIR itself. Reads nothing. Raises BadInput."""
     root = expanded(data_dir)
     if not root.is_dir():
         raise BadInput(f"--data-dir {data_dir}: {'not a folder' if root.exists() else 'no such folder'}")
-    return next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
-
-
-def find_files(task: Task, data_dir: str) -> dict[str, Path]:
-    """Split -> file, or {"": folder} for a folder of `save_to_disk`. Reads nothing. Raises BadInput."""
-    return files_of(folder_of(task, data_dir), task.splits, task.splits)
+    folder = next(path for path in (root / task.folder, root / task.name, root) if path.is_dir())
+    return files_of(folder, task.splits, task.splits)
 
 
 def files_of(folder: Path, splits: Collection[str], needed: Collection[str]) -> dict[str, Path]:
-    """The files of a folder's splits, likewise; of those that are `needed`, none may be missing."""
+    """Split -> file, or {"": folder} for a folder of `save_to_disk`; none of those that are `needed` may be missing."""
     if (folder / "dataset_dict.json").is_file():
         return {"": folder}
     if (folder / "state.json").is_file():
@@ -123,12 +119,8 @@ def data_files(folder: Path) -> list[Path]:
 def find_split(folder: Path, split: str) -> Path | None:
     """The one file of a split, or the pattern of the names of its parts; None if there is none."""
     names = names_of(split)
-    found = [
-        path
-        for name in names
-        for end in (*SUFFIXES, *(f"{end}.gz" for end in SUFFIXES[:5]))
-        if (path := folder / f"{name}{end}").is_file()
-    ]
+    files = {f"{name}{end}" for name in names for end in SUFFIXES}
+    found = [path for path in sorted(folder.iterdir()) if plain(path).name in files and path.is_file()]
     part = re.compile(rf"({'|'.join(names)})-\d+-of-(\d+)[-\w]*\.parquet")  # as on the hub, some with a hash
     parts = Counter(match.group(1, 2) for path in folder.iterdir() if (match := part.fullmatch(path.name)))
     for (name, total), count in parts.items():

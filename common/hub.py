@@ -1,8 +1,9 @@
-"""Tasks and data sets of the hub, at pinned revisions, from it or its cache."""
+"""Tasks and data sets of the hub, at pinned revisions, from it or its cache; and what it says of models."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Callable
@@ -126,3 +127,28 @@ def hub_commit(repo: str, revision: str | None = None) -> str:
     from huggingface_hub import HfApi
 
     return str(HfApi().dataset_info(repo, revision=revision, timeout=TIMEOUT_SECONDS).sha)
+
+
+@functools.cache
+def ask_for_model(name: str) -> None:
+    """One quick question to the hub. Where it does not answer the library reads its cache alone, instead of asking for
+    half a minute about every file."""
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT_SECONDS)
+    except (HfHubHTTPError, HFValidationError):  # it has answered, or was not asked: the name is no repository's
+        pass
+    except Exception:  # as many as there are ways to have no network
+        huggingface_hub.constants.HF_HUB_OFFLINE = True
+
+
+def model_commit(name: str) -> str | None:
+    """The commit of a model of the hub, as it is served or in the cache; None where it cannot be had."""
+    from transformers.utils.hub import cached_file, extract_commit_hash
+
+    ask_for_model(name)
+    with contextlib.suppress(Exception):  # whoever loads it says what is wrong
+        return extract_commit_hash(cached_file(name, "config.json"), None)
+    return None

@@ -50,7 +50,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded) -> KeptOu
         "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
         "outputs": [*kind.outputs, *layers],
         "attention": teacher.model.config._attn_implementation,
-        "how": [args.precision, args.compile, parallel.device().type, torch.__version__],
+        "how": [args.precision, args.FORMER["compile"], parallel.device().type, torch.__version__],
     }
 
     def write(stage: Stage, folder: Path) -> None:

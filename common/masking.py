@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoModelForMaskedLM, PreTrainedModel
 
 from common import data, models, parallel
 from common.errors import BadInput
 from common.kinds import Encoded
 from common.losses import label_loss
 from common.train import Stage
+from common.values import parse_model
 
 if TYPE_CHECKING:
     from common.text import StreamBatches
@@ -118,3 +119,16 @@ def train_head(stage: Stage, model: PreTrainedModel, tokenizer: Any, encoded: En
         spent.teacher_examples += spent.student_examples
         spent.steps = spent.student_examples = spent.student_tokens = 0
     model.requires_grad_()
+
+
+def load_masked_lm(name: str) -> tuple[PreTrainedModel, bool]:
+    """A masked language model, and whether its head came with it: not that of "NAME:6", which has learnt what the last
+    layer says. A head that is not in the file is random, but for output embeddings, which are tied to the input's."""
+    config = models.load_config(name)
+    if type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise BadInput(
+            f"--teacher {name}: a {config.model_type} gives no masked language model; what needs none works:"
+            " rows without a stage before the task, of cka.py --pretraining off, of cmow.py --init random"
+        )
+    model, absent = models.read_model(name, config, AutoModelForMaskedLM)
+    return model, not absent and parse_model(name)[1] is None

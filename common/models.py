@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import hashlib
 import inspect
 import math
@@ -12,22 +11,19 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import huggingface_hub
 import torch
 import torch.nn.functional as F
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
-from transformers.utils.hub import cached_file, extract_commit_hash
 
 from common import parallel
 from common.errors import BadInput, first_line, refused
 from common.kinds import Kind
 from common.layers import mark_own
 from common.results import apply_umask
-from common.values import KEEP, TIMEOUT_SECONDS, layer_list, parse_model
+from common.values import KEEP, layer_list, parse_model
 from pocket.models import POCKET
 
 # --- loading -------------------------------------------------------------------------------------------------
@@ -41,18 +37,6 @@ def source(name: str, kind: str = "classification") -> str:
     return f"{POCKET.get(base, base)}{name.removeprefix(base)}"
 
 
-@functools.cache
-def ask_hub(name: str) -> None:
-    """One quick question to the hub. Where it does not answer the library reads its cache alone, instead of asking for
-    half a minute about every file."""
-    try:
-        huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT_SECONDS)
-    except (HfHubHTTPError, HFValidationError):  # it has answered, or was not asked: the name is no repository's
-        pass
-    except Exception:  # as many as there are ways to have no network
-        huggingface_hub.constants.HF_HUB_OFFLINE = True
-
-
 def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     """The configuration behind a hub id or a folder, of "NAME:6" with 6 layers; `BadInput` names the argument and says
     what would work."""
@@ -60,7 +44,9 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
     what = "is a folder without a config.json that names a known model_type"
     if not Path(name).is_dir():
         what = "is no folder here and cannot be had from the hub"
-        ask_hub(name)
+        from common.hub import ask_for_model
+
+        ask_for_model(name)
     instead = "; give a folder written by save_pretrained; for a pocket task pocket works"
     with refused(f"{argument} {name}: {what}", hint=instead):  # the library has many ways to say it
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -98,19 +84,6 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     if Kind.of(kind).causal and not is_causal(model):
         raise BadInput(f"{argument} {name}: sees the tokens that it has to predict; give a causal model, such as GPT-2")
     return scale_head(model, kind, absent)
-
-
-def load_masked_lm(name: str) -> tuple[PreTrainedModel, bool]:
-    """A masked language model, and whether its head came with it: not that of "NAME:6", which has learnt what the last
-    layer says. A head that is not in the file is random, but for output embeddings, which are tied to the input's."""
-    config = load_config(name)
-    if type(config) not in AutoModelForMaskedLM._model_mapping:
-        raise BadInput(
-            f"--teacher {name}: a {config.model_type} gives no masked language model; what needs none works:"
-            " rows without a stage before the task, of cka.py --pretraining off, of cmow.py --init random"
-        )
-    model, absent = read_model(name, config, AutoModelForMaskedLM)
-    return model, not absent and parse_model(name)[1] is None
 
 
 def read_model(name: str, config: PreTrainedConfig, auto: Any, dtype: torch.dtype = torch.float32,
@@ -355,46 +328,19 @@ def build(config: PreTrainedConfig, head: Any) -> PreTrainedModel:
     return scale_head(model, head)
 
 
-FARTHEST = 10  # standard deviations from 0 of a mean that a head without a bias learns
-
-
-class ScoreHead(nn.Linear):
-    """A head whose weights learn z-scores and whose answers have the data's unit: mean + std (W x + b)."""
-
-    mean: float
-    std: float
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = super().forward(x)
-        return self.mean + self.std * z.to(torch.promote_types(z.dtype, torch.float32))
-
-
 @torch.no_grad()
 def scale_head(model: PreTrainedModel, kind: Any, absent: Collection[str] | None = None) -> PreTrainedModel:
-    """Make the head of a model of scores a `ScoreHead` with the kind's scale, in place; other models stay as they are.
+    """Give a model of scores a head with the kind's scale, in place; other models stay as they are.
 
     A head that is `absent` from the model's file (None: there is no file) keeps its first weights; another answers as
     before. A decoder's head, which has no bias, takes the standard deviation alone. Packed heads, which are not
     trained, stay.
     """
     fold_head(model)
-    if (scale := getattr(kind, "scale", None)) is None:
-        return model
-    heads = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear) and m.out_features == 1}
-    for name, head in list(heads.items())[-1:]:
-        mean, std = scale if head.bias is not None else (0.0, scale[1])
-        new = absent is None or f"{name}.weight" in absent
-        if new and abs(scale[0] - mean) > FARTHEST * std:
-            raise BadInput(
-                f"--kind scores: their mean is {scale[0]:.4g}, their standard deviation {std:.4g}, and the head of a"
-                f" {model.config.model_type} has no bias to learn that; an encoder, or scores less their mean, would do"
-            )
-        if not new:
-            head.weight /= std
-            if head.bias is not None:
-                head.bias.sub_(mean).div_(std)
-        head.__class__ = ScoreHead
-        head.mean, head.std = mean, std  # type: ignore[assignment]
+    if (scale := getattr(kind, "scale", None)) is not None:
+        from common.layers import scores
+
+        scores.install(model, scale, absent)
     return model
 
 
@@ -416,13 +362,11 @@ def usable_positions(config: PreTrainedConfig, decoder: bool = False) -> int:
 
 @torch.no_grad()
 def fold_head(model: nn.Module) -> None:
-    """Make a `ScoreHead` the library's linear again, in place, with the same answers: they are in its weights."""
+    """Put the scale of a head of scores into its weights, in place, with the same answers."""
+    head: Any
     for head in model.modules():
-        if isinstance(head, ScoreHead):
-            head.weight *= head.std
-            if head.bias is not None:
-                head.bias.mul_(head.std).add_(head.mean)
-            head.__class__ = nn.Linear  # type: ignore[assignment]
+        if hasattr(head, "fold_scale"):
+            head.fold_scale()
 
 
 def no_hidden_states(model: PreTrainedModel) -> NoReturn:
@@ -538,8 +482,7 @@ def model_name(source: str, whole: bool = False) -> str:
         return source
     if Path(name).is_dir():
         return f"{Path(name).name}@{file_digest(Path(name), *(BESIDE if whole else ()))}{layers}"
-    ask_hub(name)
-    with contextlib.suppress(Exception):  # whoever loads it says what is wrong
-        if commit := extract_commit_hash(cached_file(name, "config.json"), None):
-            return f"{name}@{commit[:12]}{layers}"
-    return source
+    from common.hub import model_commit
+
+    commit = model_commit(name)
+    return f"{name}@{commit[:12]}{layers}" if commit else source

@@ -1,6 +1,6 @@
 """A teacher's outputs in a file, in the place of the teacher: `--teacher-outputs FILE`.
 
-    found = parse(rows)                    # of the file, all its columns
+    found = stored(columns)                # of the file, all its columns
     join(splits, found)                    # to the rows of a task, by their ids or in their order
 
 A row holds probabilities or logits: a column for each class, called as the class is, or what the library's pipeline
@@ -11,6 +11,7 @@ columns are left alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ import numpy as np
 from common import tables
 from common.errors import BadInput, shown, some, tell
 from common.kinds import Rows, Task
-from common.kinds.sentences import label_order, number, renamed
+from common.kinds.names import label_order, renamed
+from common.kinds.sentences import number
 from common.tasks import Columns
 
 NO_OUTPUTS = ("", "id", "index", "label")  # columns of numbers that are no outputs
+EVERYONE = "every class needs its number, as pipeline(..., top_k=None) gives them"
 
 
 @dataclass(frozen=True)
@@ -42,56 +45,57 @@ class Outputs:
     def logits(self, task: Task, chosen: list[int | None]) -> np.ndarray | None:
         """(N, C) logits of a split whose rows have these of the file, in the order of the task's labels; NaN for None.
         None where it has none."""
-        if all(row is None for row in chosen):
+        there = {i: row for i, row in enumerate(chosen) if row is not None}
+        if not there:
             return None
         order = order_of(task, self)
         values = task.kind.stored(np.array(self.values)[:, order], self.rows.place)
         made = np.full((len(chosen), len(order)), np.nan, np.float32)
-        there = [i for i, row in enumerate(chosen) if row is not None]
-        made[there] = values[[row for row in chosen if row is not None]]
+        made[list(there)] = values[list(there.values())]
         return made
 
 
-def parse(rows: Rows) -> Outputs:
-    """Find the outputs in the columns of a file. Raises BadInput with its line."""
-    ids = None
+def stored(columns: Columns) -> Outputs:
+    """What `--teacher-outputs` names, with the names of `--label-map`. Raises BadInput with the file's line."""
+    path = Path(str(columns.outputs))
+    rows = tables.read(path, str(path), lambda header, _: {name: name for name in header})
     if not (rows.columns and len(rows)):
-        raise BadInput(f"--teacher-outputs {rows.where}: no rows")
-    columns = {
-        name: values
-        for name, values in rows.columns.items()
-        if name.strip().lower() not in NO_OUTPUTS and not name.startswith("Unnamed: ")  # pandas' row numbers
-    }
-    for column in (name for name in rows.columns if name.strip().lower() == "id"):
-        ids = [str(value).strip() for value in rows.columns[column]]
-        name, times = Counter(ids).most_common(1)[0]
-        if times > 1:
-            raise BadInput(f"{rows.place(ids.index(name, ids.index(name) + 1))}: id {shown(name)} stands twice")
-    # of most cells: one that is blank or wrong, the first too, is told below, and drops no class
-    single = [name for name, values in columns.items() if 2 * sum(number(v) is not None for v in values) > len(values)]
-    listed = next((name for name, values in columns.items() if _scores(values[0])), None)
-    everyone = "every class needs its number, as pipeline(..., top_k=None) gives them"
-    best = any(name.strip().lower() == "label" and number(values[0]) is None for name, values in rows.columns.items())
-    if best and single == ["score"] and listed is None:
-        raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {everyone}")
-    if not (single or listed):
-        needs = "needs a column of numbers for each class, or what pipeline(..., top_k=None) gives"
-        raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
-    cells = [_scores(value) for value in columns[listed]] if listed else [
-        {name: columns[name][i] for name in single} for i in range(len(rows))
-    ]  # fmt: skip
+        raise BadInput(f"--teacher-outputs {path}: no rows")
+    ids = next((_unique(rows, values) for name, values in rows.columns.items() if name.lower() == "id"), None)
+    cells = _cells(rows)
     names = tuple(dict.fromkeys(name for cell in cells for name in cell))
     values: list[list[float]] = []
     for i, cell in enumerate(cells):
         if lacking := [name for name in names if name not in cell]:
-            raise BadInput(f"{rows.place(i)}: lacks {some(lacking, 5)}; {everyone}")
+            raise BadInput(f"{rows.place(i)}: lacks {some(lacking, 5)}; {EVERYONE}")
         values.append([])
         for name in names:
             value = number(cell[name])
             if value is None or not -1e9 < value < 1e9:
                 raise BadInput(f"{rows.place(i)}: output {shown(cell[name])} of {name!r} is no finite number")
             values[-1].append(value)
-    return Outputs(names, values, ids, rows)
+    return Outputs(names if columns.label_map is None else renamed(columns.label_map, names), values, ids, rows)
+
+
+def _cells(rows: Rows) -> list[dict[str, Any]]:
+    """Class -> output, for each row of a file in either form."""
+    columns = {
+        name: values
+        for name, values in rows.columns.items()
+        if name.lower() not in NO_OUTPUTS and not name.startswith("Unnamed: ")  # pandas' row numbers
+    }
+    for values in columns.values():
+        if _scores(values[0]):
+            return [_scores(value) for value in values]
+    # of most cells: one that is blank or wrong, the first too, is told later, and drops no class
+    single = [name for name, values in columns.items() if 2 * sum(number(v) is not None for v in values) > len(values)]
+    best = any(name.lower() == "label" and number(values[0]) is None for name, values in rows.columns.items())
+    if best and single == ["score"]:
+        raise BadInput(f"--teacher-outputs {rows.where}: has the best class alone ('label', 'score'); {EVERYONE}")
+    if not single:
+        needs = "needs a column of numbers for each class, or what pipeline(..., top_k=None) gives"
+        raise BadInput(f"--teacher-outputs {rows.where}: {needs}; it has {some(list(rows.columns))}")
+    return [dict(zip(single, row, strict=True)) for row in zip(*(columns[name] for name in single), strict=True)]
 
 
 def _scores(value: Any) -> dict[str, Any]:
@@ -101,30 +105,25 @@ def _scores(value: Any) -> dict[str, Any]:
     return {str(one["label"]): one["score"] for one in value}
 
 
-def stored(columns: Columns) -> Outputs:
-    """What `--teacher-outputs` names, with the names of `--label-map`."""
-    path = Path(str(columns.outputs))
-    found = parse(tables.read(path, str(path), lambda header, _: {name: name for name in header}))
-    if columns.label_map is None:
-        return found
-    return replace(found, names=renamed(columns.label_map, found.names))
+def _unique(rows: Rows, values: Sequence[Any]) -> list[str]:
+    """The ids of rows; raises BadInput where one stands twice."""
+    ids = [str(value).strip() for value in values]
+    for name, times in Counter(ids).most_common(1):
+        if times > 1:
+            raise BadInput(f"{rows.place(ids.index(name, ids.index(name) + 1))}: id {shown(name)} stands twice")
+    return ids
 
 
 def join(splits: dict[str, Rows], found: Outputs) -> None:
     """Give the rows of a task's splits their outputs, None where there are none: by their ids where the file has ids,
-    otherwise row i of the file is row i of train or, where a column says the splits, of the whole table.
-
-    Raises BadInput where train would lack any.
-    """
+    otherwise row i of the file is row i of train. Raises BadInput where train would lack any."""
     ids = {split: rows.columns.pop("id", None) for split, rows in splits.items()}
-    places = {split: rows.columns.pop("row", None) for split, rows in splits.items()}
+    places: dict[str, list[int | None]] = {"train": [*range(len(found.values))]}
     if found.ids is not None:
         places = _by_id(splits, ids, found)
-    elif not places["train"] or len(found.values) != sum(map(len, splits.values())):
-        if len(found.values) != len(splits["train"]):
-            has = f"{len(found.values):,} rows, train has {len(splits['train']):,}"
-            raise BadInput(f"{found.argument}: {has}; one for each, in order, or an id column in both, is needed")
-        places = {"train": list(range(len(found.values)))}
+    elif len(found.values) != len(splits["train"]):
+        has = f"{len(found.values):,} rows, train has {len(splits['train']):,}"
+        raise BadInput(f"{found.argument}: {has}; one for each, in order, or an id column in both, is needed")
     for split, rows in places.items():
         splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
         if split != "train" and (count := sum(row is not None for row in rows)):
@@ -135,22 +134,20 @@ def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: O
     """Split -> for each of its rows the file's, or None; no id may stand in two splits."""
     at = {name: i for i, name in enumerate(found.ids or ())}
     seen: dict[str, str] = {}
-    chosen = {}
+    chosen: dict[str, list[int | None]] = {}
     for split, rows in splits.items():
         if (values := given[split]) is None:
             raise BadInput(f"{found.argument}: has ids, {split} no column 'id'; give both, or neither")
-        ids = [str(value).strip() for value in values]
+        ids = _unique(rows, values)
         for i, name in enumerate(ids):
-            if seen.get(name) == split:
-                raise BadInput(f"{rows.place(i)}: id {shown(name)} stands twice")
             if name in seen:
                 raise BadInput(f"{rows.place(i)}: id {shown(name)} stands in {seen[name]} too: its outputs would leak")
-            seen[name] = split
+        seen |= dict.fromkeys(ids, split)
         chosen[split] = [at.get(name) for name in ids]
-        if split == "train" and (count := chosen[split].count(None)):
-            lacking = f"{count:,} of {len(ids):,} rows of train"
-            first = rows.place(chosen[split].index(None))
-            raise BadInput(f"{found.argument}: no outputs for {lacking}, the first is {first}")
+    if lacking := [i for i, row in enumerate(chosen["train"]) if row is None]:
+        of_train = f"{len(lacking):,} of {len(chosen['train']):,} rows of train"
+        first = splits["train"].place(lacking[0])
+        raise BadInput(f"{found.argument}: no outputs for {of_train}, the first is {first}")
     return chosen
 
 

@@ -1,7 +1,7 @@
 """Data sets of one's own: `--task FILE`, FOLDER or hub:REPO, and lists in memory.
 
-task = load("tickets.csv", columns)     # what `data.load` calls: what it holds is seen from it, and told in a line
-task = from_lists(texts, labels)        # the same, in memory
+task = loaded(read("tickets.csv", columns), limit, tune)   # for `data.load`: what it holds is seen, and told in a line
+task = from_lists(texts, labels)                          # the same, in memory
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from common import folders, hub, outputs, tables
 from common.errors import BadInput, shown, some, tell, warn
 from common.kinds import KINDS, OWN, Kind, Rows, Split, Task
-from common.kinds.base import parts_of
-from common.kinds.documents import TAG
-from common.kinds.sentences import nameless, renamed
+from common.kinds.documents import LISTED, TAG
+from common.kinds.names import nameless, renamed
+from common.kinds.own import CLASSES, SCORES
 from common.kinds.sentences import number as as_number
 from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
 from common.values import expanded
@@ -35,11 +35,6 @@ class DataSet(NamedTuple):
     rows: dict[str, Rows]
     source: Source
     origin: str
-
-
-def load(name: str, columns: Columns, limit: int | None, tune: bool) -> TaskData:
-    """As `data.load`."""
-    return loaded(read(name, columns), limit, tune)
 
 
 def from_lists(
@@ -62,7 +57,7 @@ def from_lists(
         if isinstance(inputs[0], tuple):
             if not all(isinstance(one, tuple) and len(one) == 2 for one in inputs):
                 raise BadInput(f"{split}: tuples must all be of two texts")
-            found = dict(zip(("text1", "text2"), map(list, zip(*inputs, strict=True)), strict=False))
+            found = {"text1": [one for one, _ in inputs], "text2": [two for _, two in inputs]}
         rows[split] = Rows(found | {"label": answers}, split)
     return loaded(described(name, rows, Columns(kind=kind)), None, False)
 
@@ -139,15 +134,17 @@ def _visible(name: str) -> str:
 # --- reading it ------------------------------------------------------------------------------------------------
 
 SPLITS = ("train", "dev", "test")
-NO_TEXTS = ("label", "id", "row", "outputs")  # our names of the columns that are no texts
-CLASSES, TAGS, SPANS = KINDS["classification"], KINDS["token classification"], KINDS["span QA"]
+NO_TEXTS = ("label", "id", "outputs")  # our names of the columns that are no texts
+TAGS, SPANS = KINDS["token classification"], KINDS["span QA"]
 
 
 def _asked(columns: Columns) -> Kind | None:
     """The kind that `--kind` says."""
     if columns.kind not in (None, *OWN):
         raise BadInput(f"--kind {columns.kind}: must be one of {', '.join(OWN)}")
-    return KINDS[OWN[columns.kind]] if columns.kind else None
+    if columns.kind is None:
+        return None
+    return {"classes": CLASSES, "scores": SCORES}.get(columns.kind) or KINDS[OWN[columns.kind]]
 
 
 def read(name: str, columns: Columns) -> DataSet:
@@ -196,9 +193,7 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
         made.columns.setdefault("label", [None] * len(made))
         parts = _by_split(split, made)
         if rows.keys() & parts.keys():
-            raise BadInput(
-                f"--task {name}: a column of train's file and another file both say what {split} is; leave one"
-            )
+            raise BadInput(f"--task {name}: a column of train's file and a file both say what {split} is; leave one")
         rows |= parts
         if split == "train" and "label" in made.chosen:
             pick = functools.partial(_same_columns, made.chosen)
@@ -218,7 +213,6 @@ def _by_split(split: str, rows: Rows) -> dict[str, Rows]:
         where = rows.place(said.index(None)) if None in said else rows.where
         raise BadInput(f"{where}: its column {column!r} must say train, dev or test, and train of some rows; another"
                        " name for it, or a file for each split, would do")  # fmt: skip
-    rows.columns["row"] = list(range(len(rows)))
     return {split: rows.keep([i for i, one in enumerate(said) if one == split]) for split in SPLITS if split in said}
 
 
@@ -226,13 +220,11 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
     """Canonical name -> the source's column, by `--text` and `--label`, or else the usual columns of tags or spans, or
     "text" or "sentence", and "label", of which one may be the only other column."""
     kind = _asked(columns) or CLASSES
-    labels = parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
+    labels = tables.parts_of(columns.label or "", header) if kind.several else [columns.label or ""]
     for option, name in [("--text", name) for name in columns.text] + [("--label", name) for name in labels if name]:
         if name not in header:
-            hint = (
-                "; a name with a comma stands in quotation marks, and several columns of 0 and 1 are read with --kind"
-            )
-            hint = f"{hint} labels" if any("," in one for one in (name, *header)) else ""
+            hint = "; a name with a comma stands in quotation marks; columns of 0 and 1 are read with --kind labels"
+            hint = hint if any("," in one for one in (name, *header)) else ""
             raise BadInput(f"{where}: no column {name!r} for {option}; it has {some(header)}{hint}")
     usual = {name.lower(): name for name in reversed(header) if name and name not in (*columns.text, *labels)}
     beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
@@ -260,7 +252,9 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
     """The columns of train in another split, which may lack the label's and the id."""
-    lacking = {name for name in ("label", "id") if not set(parts_of(chosen.get(name, ""), header)) <= set(header)}
+    lacking = {
+        name for name in ("label", "id") if not set(tables.parts_of(chosen.get(name, ""), header)) <= set(header)
+    }
     return {ours: theirs for ours, theirs in chosen.items() if ours not in lacking}
 
 
@@ -283,8 +277,9 @@ def described(
         remedies = "--label COLUMN (of 0 and 1: A,B --kind labels), a fine-tuned teacher, or --teacher-outputs FILE"
         raise BadInput(f"{name}: {lacking}; give {remedies}")
     if not columns.kind and not known and len(said) == 1:
-        kind = KINDS["regression"]
-    _refuse_labels(known, kind, asked=columns.kind is not None, named=bool(said))
+        kind = SCORES
+    if not columns.kind and kind is CLASSES:
+        _refuse_doubt(known, named=bool(said))
     if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
         kind = KINDS["translation"]
     rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
@@ -299,9 +294,7 @@ def described(
     if known:
         names = tuple(kind.label_names({split: found.labelled for split, found in rows.items()}))
         if kind.several and not names:
-            raise BadInput(
-                f"{name}: --kind {columns.kind}, and no row has a label; --label COLUMN names where they are"
-            )
+            raise BadInput(f"{name}: --kind labels, and no row has a label; --label COLUMN names where they are")
         if names and said and (rows["train"].outputs or set(names) <= set(said)):  # a column of outputs names its class
             names = said
     metrics = kind.own_metrics
@@ -322,54 +315,41 @@ def described(
 def _layout(rows: Rows) -> Kind:
     """Spans where there is a context; tags where words stand in lists, the label's column is called as tags are, or
     every label is made of tags; else classes."""
+    if "context" in rows.columns:
+        return SPANS
     labels = [label for label in rows.columns["label"] if not _blank(label)]
     tags = [tag for label in labels for tag in (label if isinstance(label, list) else str(label).split())]
     tagged = bool(tags) and all(TAG.fullmatch(str(tag)) for tag in tags)
     tagged |= rows.chosen.get("label", "").lower() == TAGS.usual["label"]
     tagged |= any(isinstance(text, list) for text in rows.columns.get("text", ()))
-    return SPANS if "context" in rows.columns else TAGS if tagged else CLASSES
+    return TAGS if tagged else CLASSES
 
 
-def _refuse_labels(known: dict[str, Rows], kind: Kind, asked: bool, named: bool) -> None:
-    """Refuse labels of a layout that is not read, and classes that may be another kind's, in a line that names the
-    argument to give. `asked`: --kind says the kind; `named`: a teacher's outputs say the classes."""
-    classes = kind is CLASSES and not asked
-    others = "; --kind labels reads several labels of a text, --kind classes takes each list as a class"
-    either = others if classes else ""
+def _refuse_doubt(known: dict[str, Rows], named: bool) -> None:
+    """Refuse classes that may be another kind's labels, in a line that names the argument to give. `named`: a teacher's
+    outputs say the classes."""
     for rows in known.values():
         for i, label in enumerate(rows.columns["label"]):
-            written = isinstance(label, str)
-            if written and asked and not (kind.windowed or kind.several):
-                continue  # a class, or a text, that stands in brackets may be meant
-            if re.match(r"\s*\[\s*[\[{]", str(label)):
-                why = 'a list of answers, or spans of characters; answers are {"text": [...], "answer_start": [...]},'
-                why += " tags a list, one for each word"
-            elif written and not kind.several and re.fullmatch(r"\s*(\[.*\]|\{.*\})\s*", label, re.DOTALL):
-                why = f"a list or dictionary as text; lists of tags, and answers, need JSON lines or Parquet{either}"
-            elif classes and isinstance(label, (list, dict)):
-                why = f"neither one class, nor a tag for each word; several references are not read{either}"
-            else:
-                continue
-            raise BadInput(f"{rows.place(i)}: its label is {shown(label)}: {why}")
-    if not known or named or not classes:
+            if LISTED.fullmatch(str(label)):
+                why = "--kind labels reads several labels of a text, --kind classes takes each list as a class; tags"
+                why += " and answers need JSON lines or Parquet; spans of characters, several references are not read"
+                raise BadInput(f"{rows.place(i)}: its label is {shown(label)}; {why}")
+    rows = next(iter(known.values()), Rows({}, ""))  # train, where it has labels
+    if not known or named or rows.names:
         return
-    rows = next(iter(known.values()))  # train, where it has labels
-    if rows.names:
-        return
-    values, texts = rows.columns["label"], rows.columns.get("text", ())
+    values, texts = rows.columns["label"], [str(text) for text in rows.columns.get("text", ())]
     numbers = [n for value in values if (n := as_number(value)) is not None]
     distinct, different = {*numbers}, len({*map(str, values)})
     few = all(n.is_integer() for n in distinct) and (len(distinct) <= 20 or distinct == {*range(len(distinct))})
-    words = sum(len(str(text).split()) == 1 for text in texts)
+    words = sum(len(text.split()) == 1 for text in texts) > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts)
     if 2 * len(numbers) > len(values) and not few:
         why = f"{len(distinct):,} different numbers; --kind scores reads scores"
     elif different > max(2, len(values) // 2):
         why = f"{different:,} different labels in {len(values):,} rows; --label names another column, --kind texts"
         why += " reads texts to be written"
-    elif (called := rows.chosen.get("text", "")).lower() in ("tokens", "words"):
-        why = f"column {called!r} holds no lists of words, which need JSON lines or Parquet; --text names another"
-    elif words > 0.9 * len(texts) and sum(map(len, texts)) <= 12 * len(texts):
-        why = "one word a row; tags need CoNLL's columns, or the words of a sentence in a list"
+    elif texts and (words or rows.chosen.get("text", "").lower() in ("tokens", "words")):
+        why = "a word, or words as text; tags need CoNLL's columns, or lists of words in JSON lines or Parquet; --text"
+        why += " names another column"
     else:
         return
     raise BadInput(f"{rows.place(0)}: {why}, --kind classes takes each label as a class")
@@ -389,7 +369,11 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     config: Any = models.load_config(models.source(columns.teacher))
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
-    return kind.output_names(config)
+    headed = any(part in name for part in kind.architectures for name in config.architectures or [])
+    if not (headed and (kind.ordered or kind.several)):
+        return ()
+    names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    return () if len(names) > 1 and nameless(names) else names
 
 
 def _blank(value: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import shlex
 import sys
 from collections import Counter
@@ -21,18 +20,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 from transformers import PreTrainedModel, set_seed
 
 import pocket
 from common import data, evaluate, losses, models, parallel, results, train
-from common.args import BadInput, CommonArgs, parse_budget, split_list, student_shape
+from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.errors import refused, tell
 from common.kinds import Encoded
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
+from pocket.curriculum import ShortFirst
 
 MOST_KEPT = 2**29  # bytes of a teacher's outputs that `--teacher-cache auto` keeps
 
@@ -59,15 +58,17 @@ class Run:
         self.ledger = train.Ledger()  # of all that the run has spent
         self.taken = 0  # steps of this run's own loops
         self.shared_steps = 0  # of stages that it shares with others, in steps of --batch-size
-        self.trackers: list[Any] = []  # of --report-to
         self.charged = Counter[Path]()  # of teachers' outputs, for how many examples their cost is in the ledger
         self.kind, amount = parse_budget(args.budget)
         if self.kind == "paper":  # counted in epochs, for which the data have to be tokenised
             amount = round(paper_epochs * -(-len(self.encoded) // args.batch_size)) * args.batch_size
         self.steps = max(1, amount // args.batch_size)
-        self.select, self.patience = (select, patience) if self.kind == "paper" else (None, None)
-        if self.select is not None:
-            settings["selected"] = "the best {1} on {0}".format(*self.selected_by)
+        self.selection: Any = None
+        if select is not None and self.kind == "paper":
+            from common.selection import Selection
+
+            self.selection = Selection(task, select, patience)
+            settings["selected"] = f"the best {self.selection.metric} on {self.selection.split}"
         settings.setdefault("temperature", losses.temperature(args, task.task.kind))
         self.started_from = settings["init"] = settings.get("init") or first_weights(args, teacher)
         self.lr = settings["lr"] = settings.get("lr") or self.rate(student_shape(args.student)[1], self.started_from)
@@ -141,16 +142,6 @@ class Run:
             student.generation_config = deepcopy(self.teacher.model.generation_config)
         return student
 
-    def augment(self, copies: int) -> None:
-        """Make `examples` the task's training texts and up to so many changed copies of each; the run is charged."""
-        from common.layers.augment import with_copies
-
-        args, tokenizer = self.args, self.teacher.tokenizer
-        if self.teacher.stored:
-            raise BadInput(f"--augment {copies}: teacher {self.teacher.name} is outputs alone, without new texts'")
-        words = self.teacher.pretrained or self.teacher.name  # whose masked LM, or word vectors, give the replacements
-        self.examples = with_copies(self.task, tokenizer, words, copies, args.seed, args.max_length, self.ledger)
-
     def evaluation_batches(self, most: int) -> list[dict[str, Tensor]]:
         """Batches of the first so many examples of an evaluation split."""
         split = next(split for name, split in self.task.splits.items() if name != "train")
@@ -207,18 +198,16 @@ class Run:
             raise BadInput(f"--budget {args.budget}: its stages leave no step for {self.variant}; give more")
         how = (self.encoded, self.teacher.tokenizer, args.batch_size, args.seed)
         if self.task.source == "pocket" and kind.windowed:
-            from pocket.curriculum import ShortFirst
-
             batches: train.Stream = ShortFirst(*how, round(self.left / 2))
         else:
             # of lengths, as a GPU's kernels like them, where that does not go beyond --max-length
             multiple = 8 if parallel.device().type == "cuda" and args.max_length % 8 == 0 else 1
             batches = data.Batches(*how, self.by_length, multiple)
-        selects = self.select is not None and steps == self.left
+        selects = self.selection is not None and steps == self.left
         if selects:
             modules = modules | {"best": deepcopy(modules["student"]).requires_grad_(False)}
         set_seed(args.seed, deterministic=False)
-        options = train.Options.of(args, resume=args.resume) | options
+        options = train.Options.of(args) | options
         if args.warmup is not None:
             options["warmup"] = args.warmup
         loop = train.Loop(
@@ -227,7 +216,7 @@ class Run:
             total=self.ledger, seed=args.seed, **options,
         )  # fmt: skip
         if selects:
-            loop.done = lambda: self.selection(loop)
+            loop.done = lambda: self.selection.keep_best(self, loop)
         with loop:
             if loop.step < loop.steps:
                 self.start(self.taken + loop.step)
@@ -235,26 +224,6 @@ class Run:
         if selects:
             modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step
-
-    @property
-    def selected_by(self) -> tuple[str, str]:
-        """The split and the metric that decide: as the papers' programs have it, the first half of MNLI, and accuracy
-        where there is one."""
-        metrics = self.task.task.metrics
-        return self.task.reported[0], "accuracy" if "accuracy" in metrics else metrics[0]
-
-    def selection(self, loop: train.Loop) -> bool:
-        """After `select` steps, and the last, keep the student that no evaluation on the reported splits found better
-        in the loop's module "best". Whether so many evaluations as `patience` did not change it."""
-        scores, student = loop.notes.setdefault("scores", []), loop.modules["student"]
-        every = self.select or loop.steps_per_epoch
-        if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
-            split, name = self.selected_by
-            scores.append(parallel.on_main(lambda: self.score(student)[1].metrics[split][name]))
-            student.train()
-            if scores[-1] > max(scores[:-1], default=-np.inf):
-                loop.modules["best"].load_state_dict(student.state_dict())
-        return bool(scores) and len(scores) - scores.index(max(scores)) > (self.patience or math.inf)
 
     def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
         """The primary metric, mean over the reported splits; and all that was found on them."""
@@ -283,8 +252,6 @@ class Run:
             self.clear()
             print(f"{self.variant}: finished before, {path}")
             return record
-        if self.checkpoints() and not self.args.resume:
-            raise BadInput(f"{self.folder}: holds an unfinished run; --resume continues it, --force starts again")
         return None
 
     def hold(self) -> None:
@@ -312,12 +279,6 @@ class Run:
         text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
         told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label}
         results.write_json(self.folder / "args.json", told)
-        for name in split_list(self.args.report_to or "") if not self.trackers else ():
-            integration: Any = LOGGER_TYPE_TO_CLASS[name]
-            folder = [self.folder] if integration.requires_logging_directory else []
-            self.trackers.append(tracker := integration("distil-papers", *folder))
-            tracker.start()
-            tracker.store_init_configuration({key: str(value) for key, value in (self.named | self.settings).items()})
         path, rows = self.folder / "log.jsonl", list[bytes]()
         for line in path.read_bytes().splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError, TypeError, KeyError):  # a kill may have cut the last one
@@ -325,13 +286,10 @@ class Run:
         path.write_bytes(b"".join(rows))
 
     def log(self, **values: Any) -> None:
-        """Append a line to `log.jsonl`, and tell what `--report-to` names."""
+        """Append a line to `log.jsonl`."""
         if parallel.main():
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
-            flat = values | {f"terms/{name}": value for name, value in values.get("terms", {}).items()}
-            for tracker in self.trackers:
-                tracker.log({k: v for k, v in flat.items() if isinstance(v, float)}, step=values["step"])
 
     @parallel.by_main
     def finish(
@@ -406,8 +364,6 @@ class Run:
             "comparable": self.comparable,
         }  # fmt: skip
         results.save(self.folder, record)
-        for tracker in self.trackers:
-            tracker.finish()
         self.clear()
         self.lock.release(force=True)
         return record
@@ -426,7 +382,7 @@ def skills(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict
 
 def by_class(task: TaskData, predictions: dict[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     """What is known of each class, by split, of a data set of one's own with labels."""
-    if task.task.name in TASKS or task.task.metrics == ("agreement",):
+    if task.task.metrics == ("agreement",):
         return {}
     each = {name: task.task.kind.by_class(task.task, task.splits[name], predictions[name]) for name in predictions}
     return {"by_class": each} if any(each.values()) else {}

@@ -8,20 +8,19 @@ is. Parquet and `save_to_disk` folders, which carry their types, are left to it.
 from __future__ import annotations
 
 import codecs
-import contextlib
 import csv
 import gzip
 import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import BadInput, refused, warn
+from common.errors import BadInput, refused, some, warn
 from common.kinds import KINDS, Rows, Task
-from common.kinds.base import parts_of
 from common.tasks import plain
 
 Pick = Callable[[Sequence[str], str], dict[str, str]]  # the columns that there are, and where -> our name: the column
@@ -60,24 +59,50 @@ def read(stored: Any, where: str, pick: Pick, task: Task | None = None) -> Rows:
             if (found := kind.parse(path, text, task.whole if task else None)) is not None:
                 return found
         rows = _json(path, text) if suffix in (".jsonl", ".json") else _table(path, text, task)
-    return rows.take(pick(list(rows.columns), rows.where))
+    return take(rows, pick(list(rows.columns), rows.where))
+
+
+def take(rows: Rows, chosen: dict[str, str]) -> Rows:
+    """The chosen columns, our name -> the source's; labels that are integers by the names that they have."""
+    if lacking := [name for name in chosen.values() if not {*parts_of(name, rows.columns)} <= {*rows.columns}]:
+        needs, has = ", ".join(chosen.values()), some(list(rows.columns))
+        raise BadInput(f"{rows.where}: no column {lacking[0]!r}; needs {needs}, has {has}")
+    taken: dict[str, list[Any]] = {}
+    for ours, theirs in chosen.items():
+        cells = {part: rows.columns[part][:] for part in parts_of(theirs, rows.columns)}
+        of_rows = zip(*cells.values(), strict=True)
+        taken[ours] = cells[theirs] if theirs in cells else [dict(zip(cells, row, strict=True)) for row in of_rows]
+    if names := rows.names.get(chosen.get("label", "")):
+        taken["label"] = [_named(value, names) for value in taken["label"]]
+    return replace(rows, columns=taken, chosen=chosen, names={"label": names} if names else {})
+
+
+def parts_of(name: str, header: Collection[str]) -> list[str]:
+    """The columns that a name means: one, or of several labels "a,b,c", whose cell holds each of them by its name."""
+    return [name] if name in header or "," not in name else [part.strip() for part in name.split(",")]
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def _dataset(data: Any, where: str) -> Rows:
     """A `datasets.Dataset`, of which only the columns that are taken are decoded."""
-    titles = _titles(data.column_names, where)
+    titles = {name: data.column_names[i] for name, i in _titles(data.column_names, where).items()}
     lists = {name: getattr(data.features[title], "feature", data.features[title]) for name, title in titles.items()}
     names = {name: feature.names for name, feature in lists.items() if getattr(feature, "names", None)}
     return Rows({name: data[title] for name, title in titles.items()}, where, names=names)
 
 
-def _titles(columns: Sequence[str], where: str) -> dict[str, str]:
-    """The names of columns without blanks around them -> as they stand there; of equals the first, which is said."""
-    titles: dict[str, str] = {}
-    for title in columns:
-        if title.strip() in titles:
-            warn(f"{where}: several columns are called {title.strip()!r}; the first of them is read")
-        titles.setdefault(title.strip(), title)
+def _titles(header: Sequence[str], where: str) -> dict[str, int]:
+    """The names of columns, without blanks around them, and where they stand; of equals the first, which is said."""
+    titles: dict[str, int] = {}
+    for i, name in enumerate(map(str.strip, header)):
+        if name and name in titles:
+            warn(f"{where}: several columns are called {name!r}; the first of them is read")
+        titles.setdefault(name, i)
     return titles
 
 
@@ -90,10 +115,11 @@ def _read_parquet(path: Path, pick: Pick) -> Rows:
     # names and texts are decoded late; `datasets` has no type for some of Arrow's
     with refused(f"{path}: not a readable Parquet file", OSError, pyarrow.ArrowException, ValueError):
         parts = [path] if path.is_file() else sorted(path.parent.glob(path.name))
-        titles = _titles(pyarrow.parquet.read_schema(parts[0]).names, str(path))
+        names = pyarrow.parquet.read_schema(parts[0]).names
+        titles = _titles(names, str(path))
         chosen = pick(list(titles), str(path))
-        Rows(dict.fromkeys(titles, ()), str(path)).take(chosen)  # they are there
-        needed = {titles[part] for name in chosen.values() for part in parts_of(name, titles)}
+        take(Rows(dict.fromkeys(titles, ()), str(path)), chosen)  # they are there
+        needed = {names[titles[part]] for name in chosen.values() for part in parts_of(name, titles)}
         table = pyarrow.parquet.read_table(parts, columns=sorted(needed))
         return read(datasets.Dataset(table), str(path), lambda *_: chosen)
 
@@ -117,51 +143,46 @@ def _decode(path: Path) -> str:
     return text
 
 
-def _separator(header: str, suffix: str) -> str:
+def _separator(path: Path, text: str) -> str:
     """What separates the columns: of comma, tab, semicolon and bar the one that makes most of the header; of equals
     the one that the suffix says."""
-    usual = "," if suffix == ".csv" else "\t"
-    return max(usual + ",;\t|", key=lambda one: len(next(csv.reader([header], delimiter=one))))
+    header = re.split("[\r\n]", text.lstrip(" \r\n"), maxsplit=1)[0]
+    usual = "," if path.suffix.lower() == ".csv" else "\t"
+    found = max(usual + ",;\t|", key=lambda one: len(next(csv.reader([header], delimiter=one))))
+    if found not in (usual, "\t"):
+        warn(f"{path}: its columns are separated by {found!r}, and read so")
+    return found
 
 
 def _table(path: Path, text: str, task: Task | None) -> Rows:
     """CSV with the usual quoting; TSV of a task without any: a quotation mark is just text there, as it is
     in a TSV of one's own whose marks do not come in pairs."""
-    suffix, name = path.suffix.lower(), task.name if task else ""
-    quoted = suffix == ".csv" or task is None
-    separator = _separator(re.split("[\r\n]", text.lstrip(" \r\n"), maxsplit=1)[0], suffix) if quoted else "\t"
-    if quoted and (separator == ",") != (suffix == ".csv") and separator != "\t":
-        warn(f"{path}: its columns are separated by {separator!r}, and read so")
-    rows = _cells(path, text, separator, quoted)
+    name = task.name if task else ""
+    quoted = path.suffix.lower() == ".csv" or task is None
+    rows = _cells(path, text, _separator(path, text) if quoted else "\t", quoted)
     header = [title.strip() for title in rows[0][1]]
-    if headless := name == "cola" and not quoted and "sentence" not in header:
+    headless = name == "cola" and not quoted and "sentence" not in header
+    if headless:
         header = _COLA_HEADER
-    if twice := next((title for i, title in enumerate(header) if title and title in header[:i]), None):
-        warn(f"{path}: several columns are called {twice!r}; the first of them is read")
     rows = rows[not headless :]
     released = not quoted and name in OFFICIAL and set(OFFICIAL[name].values()) <= set(header)
-    if released and name in ("qqp", "mnli"):  # what is known to be wrong in the official files is left out
-        if name == "qqp":
-            what, good = "with too few or too many columns", [row for row in rows if len(row[1]) == len(header)]
-        else:
-            what, at = "without an agreed label", header.index("gold_label")
-            good = [row for row in rows if row[1][at : at + 1] != ["-"]]
+    if released and name in ("qqp", "mnli"):  # what is known to be wrong in the official files
+        label = header.index(OFFICIAL[name]["label"])
+        good = [row for row in rows if len(row[1]) == len(header) and row[1][label] != "-"]
         if len(good) < len(rows):
-            warn(f"{path}: {len(rows) - len(good)} rows {what} left out")
+            why = "of another number of columns, or without an agreed label"
+            warn(f"{path}: {len(rows) - len(good)} rows left out, {why}")
         rows = good
     for line, row in rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
-    # SST-2's official header is the hub's; the others are known by their further columns or none.
-    official = (
-        task is not None and not quoted and task.hub and (headless or released or "index" in header or name == "sst2")
-    )
-    columns = {title: [row[i] for _, row in rows] for title, i in zip(header, map(header.index, header), strict=True)}
+    # SST-2's official header is the hub's; the others are known by their further columns or none
+    known = headless or released or "index" in header or name == "sst2"
     return Rows(
-        columns,
+        {title: [row[i] for _, row in rows] for title, i in _titles(header, str(path)).items()},
         str(path),
         lambda i: f"{path} line {rows[i][0]}",
-        official=official,
+        official=task is not None and task.hub and not quoted and known,
         integers=quoted or name not in SPELT,
     )
 
@@ -189,41 +210,32 @@ def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[in
     return rows
 
 
-def json_lines(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
-    """What the lines of a JSONL file hold, with their numbers; empty ones hold nothing."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        expected = "; one object a line is expected"
-        with refused(f"{path} line {number}: not JSON", ValueError, RecursionError, hint=expected):
-            record = json.loads(line)
-        yield number, record
+EXPECTED = 'one object a line, or a list of objects, is expected, as pandas writes with orient="records"'
 
 
 def _json(path: Path, text: str) -> Rows:
     """One JSON object a line, or one list of objects; what one of them lacks is null. A row that is a list, as
     pipelines give them, is the column "list"."""
-    what, numbered = "line", json_lines(path, text.split("\n"))
-    if path.suffix.lower() == ".json" and text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError, RecursionError):  # several objects are none
-            json.loads(text)
-            raise BadInput(f"{path}: one object, as pandas writes columns, or rows in a field of it; a list of objects,"
-                           ' or one a line is expected, as pandas writes with orient="records"')  # fmt: skip
-    if text.lstrip().startswith("[") and "\n[" not in text.strip():
-        expected = "; a list of objects, or one a line is expected"
-        with refused(f"{path}: not JSON", ValueError, RecursionError, hint=expected):
-            what, numbered = "row", enumerate(json.loads(text), 1)
-    numbers: list[int] = []
+    listed = text.lstrip().startswith("[") and "\n[" not in text.strip()
+    places, records = list[str](), list[Any]()
+    for number, line in enumerate([text] if listed else text.split("\n"), 1):
+        if line.strip():
+            places.append(f"{path}" if listed else f"{path} line {number}")
+            with refused(f"{places[-1]}: not JSON", ValueError, RecursionError, hint=f"; {EXPECTED}"):
+                records.append(json.loads(line))
+    if listed:
+        (records,) = records
+        places = [f"{path} row {i + 1}" for i in range(len(records))]
+    elif len(records) == 1 and path.suffix.lower() == ".json":
+        raise BadInput(f"{path}: one object; {EXPECTED}")
+    if not records:
+        raise BadInput(f"{path}: no rows; {EXPECTED}")
     rows: list[dict[str, Any]] = []
-    for number, record in numbered:
-        if isinstance(record, list) and (not rows or "list" in rows[0]):
+    for place, record in zip(places, records, strict=True):
+        if isinstance(record, list) and isinstance(records[0], list):
             record = {"list": record}
         if not isinstance(record, dict):
-            raise BadInput(f"{path} {what} {number}: {type(record).__name__}; one JSON object a line is expected")
-        numbers.append(number)
+            raise BadInput(f"{place}: {type(record).__name__}; {EXPECTED}")
         rows.append({name.strip(): value for name, value in record.items()})
-    if not rows:
-        raise BadInput(f"{path}: no rows; one JSON object a line is expected")
-    names = dict.fromkeys(name for record in rows for name in record)
-    columns = {name: [record.get(name) for record in rows] for name in names}
-    return Rows(columns, str(path), lambda i: f"{path} {what} {numbers[i]}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Rows({name: [row.get(name) for row in rows] for name in names}, str(path), places.__getitem__)

@@ -23,8 +23,7 @@ import numpy as np
 
 import pocket
 from common.errors import BadInput, shown
-from common.kinds import Rows, Split, Task
-from common.kinds.base import SURROGATE
+from common.kinds import SURROGATE, Rows, Split, Task
 from common.values import expanded
 
 Source = Literal["pocket", "hub", "local"]

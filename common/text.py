@@ -24,8 +24,9 @@ from transformers import PreTrainedModel
 
 from common import corpus, data, models, results
 from common.errors import BadInput
-from common.kinds import KINDS, Encoded, Kind, Split, Task, block_examples
-from common.masking import Masked, train_head
+from common.kinds import KINDS, Encoded, Kind, Split, Task
+from common.kinds.texts import block_examples
+from common.masking import Masked, load_masked_lm, train_head
 from common.tasks import TaskData
 from common.train import Loop, Stage
 
@@ -48,7 +49,8 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None,
     None: passages of the pocket suite for a pocket task, no more than `passages` and 60,000; the training texts of
     another task. Raises `BadInput` for what cannot be read.
     """
-    names, sizes = corpus.corpora(spec), list[str]()
+    names = corpus.corpora(spec)
+    sizes: list[str] = []
     if spec is None:
         kind, most = task.task.kind, min(passages or PASSAGES, PASSAGES)
         texts = kind.unlabelled(most) if task.source == "pocket" else kind.corpus(task.splits["train"])
@@ -62,7 +64,7 @@ def open_texts(spec: str | None, task: TaskData, passages: int | None = None,
         stream = corpus.stream(spec, task, passes)
         texts = list(islice(corpus.texts_of(stream), HEAD + 1))
         if len(texts) > HEAD:
-            return Texts(texts[:HEAD], corpus.signature(spec, task), stream)
+            return Texts(texts[:HEAD], "+".join(corpus.called(name, task) for name in names), stream)
     if not texts:
         raise BadInput(f"--corpus {spec}: no text is left; it is empty, or none passes the filter")
     digest = results.digest({"texts": texts})[:12]
@@ -276,7 +278,7 @@ def pretrain(
         elif recipe.written:
             model, whole = models.load_model(source, models.load_config(source), run.task.task.kind, head=True), True
         else:
-            model, whole = models.load_masked_lm(source)
+            model, whole = load_masked_lm(source)
         if not (recipe.steps or recipe.epochs):
             return build(model)
         batches, held_out = recipe.batches(teacher.tokenizer)

@@ -189,17 +189,14 @@ class Options:
     decay: float = 0.01
     clip: float = 1.0  # norm of a gradient
     parts: int = 1  # of a batch
-    resume: bool = True  # go on from a checkpoint
-    remake: bool = False  # start again where it is damaged, or another's; otherwise it is refused
-    save_every: float = 30.0  # seconds
-    compile: bool = False
+    remake: bool = False  # start again where the checkpoint is damaged, or another's; otherwise it is refused
+    save_every: float = 30.0  # seconds; ten times as many at most, for large models
     checkpointing: bool = False  # of activations
 
     @classmethod
     def of(cls, args: CommonArgs, **changes: Any) -> dict[str, Any]:
         """What the arguments of all scripts say, and `changes`."""
-        return {"save_every": args.save_every, "parts": args.accumulate, "compile": args.compile,
-                "checkpointing": args.gradient_checkpointing} | changes  # fmt: skip
+        return {"parts": args.accumulate, "checkpointing": args.gradient_checkpointing} | changes
 
 
 class Loop:
@@ -247,7 +244,7 @@ class Loop:
     # --- begin, and end ---
 
     def __enter__(self) -> Loop:
-        if self.options.resume and self.path.exists():
+        if self.path.exists():
             try:
                 self.load()
                 print(f"{self.label}: continued at step {self.first_step + self.step}")
@@ -259,8 +256,6 @@ class Loop:
         parallel.copy_main(self.modules.values())
         for module in self.modules.values():
             module.train()
-            if self.options.compile:
-                module.compile(dynamic=True)
             if self.options.checkpointing and isinstance(module, PreTrainedModel):
                 models.checkpoint_activations(module)
         self.handlers = {}
@@ -273,8 +268,6 @@ class Loop:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.bar.close()
-        for module in self.modules.values():
-            module._compiled_call_impl = None  # evaluation has other shapes
         try:
             if kind is None:
                 with self.ledger.clock():  # a GPU's last steps

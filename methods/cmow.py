@@ -218,6 +218,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from common import models, text
 from common.data import load
 from common.errors import refused
+from common.layers.augment import add_copies
 from common.losses import baseline, kl_loss, label_loss, term
 from common.parallel import batch_norm, mean
 from common.run import Loading, Run, other_words, task_runs
@@ -271,13 +272,11 @@ class MatrixEmbeddings(nn.Module):
         v, M, R = (self.dropout(table(ids)) * mask[..., None] for table in tables)
         return v, add_identity(M), add_identity(R)
 
-    @torch.compiler.disable  # the compiler would build another graph for every batch length, here and below
     def pooled(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, D): [sum of vectors, M_1 M_2 ... M_L, R_L ... R_2 R_1]."""
         v, M, R = self.tokens(ids, mask)
         return torch.cat([v.sum(1), ordered_product(M).flatten(1), ordered_product(R.flip(1)).flatten(1)], -1)
 
-    @torch.compiler.disable
     def both_sides(self, ids: Tensor, mask: Tensor) -> Tensor:
         """(B, L) -> (B, L, 2 (d + s^2)): at i the encodings of tokens 1..i and of i..L, token i in both."""
         v, M, R = self.tokens(ids, mask)
@@ -296,7 +295,6 @@ class MatrixEmbeddings(nn.Module):
         return torch.cat(parts, -1)
 
 
-@torch.compiler.disable
 def moved_to_front(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """(B, L) ids and the mask of a text -> (B, L'), its tokens first, as long as the longest: for shorter products."""
     longest = max(1, int(mask.sum(1).max()))
@@ -554,7 +552,7 @@ def distil(args: Args, run: Run, init: str, variant: str) -> None:
     student, teacher = build_student(args, run, init), None
     if variant == "kd":
         if args.augment:
-            run.augment(args.augment)
+            add_copies(run, args.augment)
         teacher = run.kept_teacher()
     # no warm-up, linear decay (appendix B)
     with run.loop({"student": student}, run.lr, warmup=0.0, whole_batch=args.head == "cnn") as loop:

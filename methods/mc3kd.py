@@ -32,7 +32,7 @@ Equation -> code
     (4)-(6) the total correlation      total_correlation, called by `ccc`
     (7), (8) the whole loss            step_loss
     tables 4 and 8: TAKD, DynaKD       bench/baselines/takd.py, dynakd.py
-    figures 2, 4-9                     python -m bench figures mc3kd, mc3kd-track; `--track`
+    figures 2, 4-9                     python -m bench figures mc3kd, mc3kd-track
 docs/mc3kd.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -145,8 +145,8 @@ def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memo
             return total_correlation(S, T.detach(), ridge, shrinkage, memory).to(S)
         except torch.linalg.LinAlgError as error:
             if S.isfinite().all() and T.isfinite().all():
-                used = f"--ridge {ridge}" if shrinkage is None else f"--shrinkage {shrinkage}"
-                raise BadInput(f"{used}: leaves a covariance without an inverse; a larger one works") from error
+                used = f"a ridge of {ridge}" if shrinkage is None else f"--shrinkage {shrinkage}"
+                raise BadInput(f"{used}: leaves a covariance without an inverse; --shrinkage 1 works") from error
             return S.sum() * math.nan  # the loop says at which batch
 
 
@@ -156,6 +156,9 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 # --- arguments -----------------------------------------------------------------------------------------------
+
+RIDGE = 1e-3  # eq. 5: r_t = r_s, added to the covariances to make them invertible
+SELECTION_EXAMPLES = 512  # drawn at random, over which SVCCA and RCCC are computed
 
 
 class Variant(NamedTuple):
@@ -187,6 +190,7 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "language modelling")
     VARIANTS = VARIANTS
+    FORMER: ClassVar = CommonArgs.FORMER | {"ridge": RIDGE, "selection_examples": SELECTION_EXAMPLES}
     # Appendix A's values, where T is 20. Its beta weighs a sum of D correlations: D times as large here, 0.1 is 77
     GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
@@ -194,11 +198,8 @@ class Args(CommonArgs):
     beta: float | None = arg(None, "eq. 8: weight of the hidden loss (default: 1 with CCC, 100 with PKD's MSE)", low=0)
     tokens: Literal["all", "cls"] | None = arg(None, "vectors compared: of all tokens (CCC's default) or [CLS] (PKD's)")
     last: Literal["in", "out"] | None = arg(None, "is the student's last layer matched? (default: CCC in, PKD out)")
-    ridge: float = arg(1e-3, "eq. 5: r_t = r_s, added to the covariances to make them invertible", above=0)
     shrinkage: float | None = arg(None, "a ridge for few vectors: SHRINKAGE x D/n x mean variance", above=0)
     memory: float = arg(0.0, "for few vectors: the share that earlier batches' covariances keep", low=0, high=0.999)
-    track: bool = arg(False, "also log RCCC and the score after every epoch (figures 4 and 5)", setting=False)
-    selection_examples: int = arg(512, "examples, drawn at random, over which SVCCA and RCCC are computed", low=2)
 
     def wrong(self) -> Iterator[str]:
         for name in self.variants:
@@ -297,7 +298,7 @@ def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teach
     # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
     L_CCC: Any = 0.0
     for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
-        corr = ccc(whole(S), whole(T), args.ridge, args.shrinkage, memory)
+        corr = ccc(whole(S), whole(T), RIDGE, args.shrinkage, memory)
         L_CCC = L_CCC - corr / min(S.shape[1], T.shape[1])
     # eq. 8
     return loss + row.beta * term("CCC", L_CCC)
@@ -362,11 +363,11 @@ class LayerStatistics:
 @torch.no_grad()
 def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
                      pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
-    """Of pairs of a model's layers, over the same `--selection-examples` examples of a split for every model."""
+    """Of pairs of a model's layers, over the same `SELECTION_EXAMPLES` examples of a split for every model."""
     encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
     statistics, was_training = LayerStatistics(pairs), model.training
     model.eval()
-    sample = Random(0).sample(range(len(encoded)), min(args.selection_examples, len(encoded)))
+    sample = Random(0).sample(range(len(encoded)), min(SELECTION_EXAMPLES, len(encoded)))
     for start in range(0, len(sample), args.batch_size):
         batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
         inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
@@ -387,7 +388,7 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
     pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():
         sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
-    cost.teacher_examples = min(args.selection_examples, len(task.splits["train"]))
+    cost.teacher_examples = min(SELECTION_EXAMPLES, len(task.splits["train"]))
     return sequence, cost
 
 
@@ -418,14 +419,15 @@ def distil(args: Args, run: Run, student: PreTrainedModel, layers: list[int]) ->
     if run.variant != "finetune":
         teacher = run.kept_teacher(layers)  # its outputs and these states may be read from disk
     with run.loop(modules, run.lr) as loop:
-        loop.watch = partial(track, args, run, student, loop)
+        if run.kind == "paper":
+            loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
             loop.minimise(step_loss(args, row, student, teacher, batch, layers, memories))
 
 
 def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
     """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
-    if args.track and loop.step % loop.steps_per_epoch == 0:
+    if loop.step % loop.steps_per_epoch == 0:
         rccc = rccc_of(args, run.task, run.teacher, student)
         run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
 

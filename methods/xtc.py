@@ -206,6 +206,7 @@ from common import parallel
 from common.errors import refused
 from common.layers import packed
 from common.layers.attention import AttentionScores, eager
+from common.layers.augment import add_copies
 from common.losses import baseline, term
 from common.models import is_decoder, layer_numbers
 from common.parallel import mean
@@ -386,7 +387,7 @@ def distil(args: Args, run: Run, row: Variant, student: PreTrainedModel, kept: l
 def compress(args: Args, run: Run, row: Variant, kept: list[int]) -> None:
     """Train the student of a row and write its record: of one with bits, its packed weights and the float ones."""
     if args.augment and row.variant != "finetune":
-        run.augment(args.augment)
+        add_copies(run, args.augment)
     student = run.student(init="random" if args.goes_on else None)
     with eager(student, run.teacher.model):  # whose attention scores can be seen
         before = distil(args, run, row, student, kept)

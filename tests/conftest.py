@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
 import multiprocessing
@@ -29,7 +30,7 @@ from accelerate import Accelerator, debug_launcher  # noqa: E402
 from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
-from common import args, data, evaluate, models, parallel, results, teacher, train  # noqa: E402
+from common import args, data, evaluate, models, parallel, results, train, tuning  # noqa: E402
 from common.errors import BadInput  # noqa: E402
 from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
@@ -189,7 +190,7 @@ def expert(tmp_path_factory: pytest.TempPathFactory, sst2: data.TaskData) -> Pat
     model = BertForSequenceClassification(bert_config(3, 32, **sst2.task.kind.settings(sst2.task)))
     recipe = {"steps": 150, "batch_size": 32, "lr": 3e-3, "seed": 0, "max_length": 16}
     stage = train.Stage(args.CommonArgs(), recipe, folder.with_name("training"))
-    teacher.fine_tune(stage, model, tokenizer, sst2, "teacher")
+    tuning.fine_tune(stage, model, tokenizer, sst2, "teacher")
     models.save(model, tokenizer, folder, "# expert\n")
     accuracy = evaluate.evaluate(model, tokenizer, sst2, 16)[0]["dev"]["accuracy"]
     assert accuracy > 0.95, f"the tests' teacher learnt nothing: {accuracy}"
@@ -206,18 +207,23 @@ def easy(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         config = bert_config(layers, 32, initializer_range=0.2, **off)
         models.save(BertForMaskedLM(config), word_tokenizer(), root / name, "")
-    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8 --teacher-lr 3e-3"
+    argv = f"--task sst2 --data-dir {root / 'data'} --teacher {root / 'teacher'} --teacher-epochs 8"
     return f"{argv} --max-length 16 --device cpu --budget 2560 --seed 3 --cache-dir {root / 'cache'}".split()
 
 
 @pytest.fixture(scope="session")
 def small(glue: Path, expert: Path) -> list[str]:
     """Four steps of one variant; its teacher has the task's head."""
-    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16 --selection-examples 32"
-    return f"{argv} --budget 128 --variant mc3kd --save-every 0".split()
+    argv = f"--task sst2 --data-dir {glue} --teacher {expert} --student 2x16 --max-length 16"
+    return f"{argv} --budget 128 --variant mc3kd".split()
 
 
 # --- running a script --------------------------------------------------------------------------------------
+
+
+def save_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
+    """Let the loops of scripts write a checkpoint so often."""
+    patch.setattr(train.Options, "of", functools.partial(train.Options.of, save_every=seconds))
 
 
 def call(method: str, *argv: object) -> tuple[int, str, str]:

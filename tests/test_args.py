@@ -35,7 +35,7 @@ def refused(name: str, **values: Any) -> str:
 def test_a_field_is_what_it_declares(name: str, field: str) -> None:
     """A line of help; at its bounds accepted, one step outside refused; no number that is none."""
     declared = ONCE[name, field]
-    rules, kind = declared.metadata["help"].rules, get_type_hints(ARGS[name])[field]
+    rules, kind = declared.metadata, get_type_hints(ARGS[name])[field]
     assert len(declared.metadata["help"]) > 10
     args.check_field(field, declared.default, rules)
     if {int, float} & {kind, *get_args(kind)}:
@@ -60,7 +60,7 @@ def test_every_number_has_a_lower_end() -> None:
     free = {
         field for (name, field), declared in FIELDS.items()
         if {int, float} & {(kind := get_type_hints(ARGS[name])[field]), *get_args(kind)}
-        and not any(declared.metadata["help"].rules[end] is not None for end in ("low", "above"))
+        and not any(declared.metadata[end] is not None for end in ("low", "above"))
     }  # fmt: skip
     assert not free
 
@@ -92,9 +92,9 @@ def test_values_that_are_read() -> None:
 
 
 def test_what_is_typed_arrives() -> None:
-    typed = "--seed 0 --lr 1e-4 --task pocket/rte,pocket/sst2 --variant kd,kd --resume --batch_size 8 --beta 0"
+    typed = "--seed 0 --lr 1e-4 --task pocket/rte,pocket/sst2 --variant kd,kd --tune --batch_size 8 --beta 0"
     made = args.parse(ARGS["mc3kd"], None, typed.split())
-    assert (made.seed, made.lr, made.batch_size, made.resume, made.beta) == (0, 1e-4, 8, True, 0)  # type: ignore[attr-defined]
+    assert (made.seed, made.lr, made.batch_size, made.tune, made.beta) == (0, 1e-4, 8, True, 0)  # type: ignore[attr-defined]
     assert (made.tasks, made.variants) == (["pocket/rte", "pocket/sst2"], ["kd"])
     assert args.split_list(" b, a,,b ") == ["b", "a"]
     for cls in ARGS.values():

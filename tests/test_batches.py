@@ -264,11 +264,11 @@ def test_the_best_span_is_in_order_short_and_in_the_context() -> None:
 @pytest.mark.parametrize(("task", "split", "length"), [(NER, tagged(), 2), (SQUAD, asked(), 14)], ids=["ner", "squad"])
 def test_too_short_a_window_is_refused(task: Task, split: Split, length: int) -> None:
     refused(lambda: data.encode(pieces(), split, task, length), f"max length {length}")
+    refused(lambda: data.encode(pieces("left"), split, task, 40), "pads in front; ")
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_labels_go_where_the_padding_puts_the_tokens(side: str) -> None:
-    tokenizer = pieces(side)
+def test_labels_go_where_the_tokens_are() -> None:
+    tokenizer = pieces()
     tags, spans = data.encode(tokenizer, tagged(), NER, 40), data.encode(tokenizer, asked(words=30), SQUAD, 44)
     batch = data.collate(tokenizer, tags, [0, len(tags) - 1])
     assert (batch["labels"][batch["attention_mask"] == 0] == -100).all()

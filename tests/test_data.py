@@ -19,7 +19,7 @@ import pocket
 from common import data
 from common.hub import CONVERTED, GLUE_REVISION, HUB
 from common.kinds import documents
-from common.kinds.sentences import label_order
+from common.kinds.names import label_order
 from common.tasks import TASKS, Columns
 
 MOVED = "c" * 40  # where the branch is
@@ -199,8 +199,8 @@ def test_official_layout(name: str, inside: bool, tmp_path: Path, capsys: pytest
     assert tuple(task.splits) == splits
     warned = capsys.readouterr().err
     assert f"{name} train has 2 rows; the official split has {HUB[name].rows[0]}" in warned
-    assert ("1 rows with too few or too many columns left out" in warned) == (name == "qqp")
-    assert ("1 rows without an agreed label left out" in warned) == (name == "mnli")
+    left_out = "1 rows left out, of another number of columns, or without an agreed label"
+    assert (left_out in warned) == (name in ("qqp", "mnli"))
 
 
 @pytest.mark.parametrize("labels", [("not_entailment", "entailment"), (1, 0), ("Not-Entailment", "ENTAILMENT")])
@@ -272,18 +272,17 @@ def test_conll_columns(name: str, marked: bool, texts: list[str], tmp_path: Path
 
 
 def test_questions_in_json(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """SQuAD's layout; an offset that is wrong or missing is looked for, and what is not found is not learnt from."""
-    answers = [{"text": "none"}, {"text": "film", "answer_start": 3}]
-    questions = [QUESTION, QUESTION | {"id": "r", "answers": answers}, QUESTION | {"answers": answers[:1]}]
-    content = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": questions}]}]})
+    """SQuAD's layout; an offset that is missing is looked for; an answer that is not there is not learnt from."""
+    answers = [[{"text": "none"}, {"text": "film"}], [{"text": "film", "answer_start": 3}], [{"text": "none"}]]
+    asked = [QUESTION | {"id": name, "answers": said} for name, said in zip("rst", answers, strict=True)]
+    content = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [QUESTION, *asked]}]}]})
     for part in ("train-v1.1.json", "dev-v1.1.json"):
         write(tmp_path / part, content)
     task = data.load("squad", str(tmp_path))
     assert task.splits["train"].ids == ["q", "r"]
-    assert task.splits["dev"].labels == [[("fine", 2)], [("film", 7), ("none", -1)], [("none", -1)]]
-    told = capsys.readouterr().err
-    assert "1 of 3 questions left out" in told
-    assert "squad train: 1 of 3 questions have their answer not at answer_start; the place nearest to it" in told
+    labels = [[("fine", 2)], [("film", 7), ("none", -1)], [("film", -1)], [("none", -1)]]
+    assert task.splits["dev"].labels == labels
+    assert "2 of 4 questions left out, their answer is not in the context, or not at" in capsys.readouterr().err
     row = {"_id": "h1", "question": "where ?", "answer": "yes", "context": [["Vera", ["Vera is", " from Riga."]]]}
     for part in ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json"):
         write(tmp_path / "hotpot" / part, json.dumps([row]))
@@ -297,7 +296,7 @@ def test_questions_about_whole_articles(tmp_path: Path, monkeypatch: pytest.Monk
     paragraphs = [
         {"context": f"{name} is a film .", "qas": [{"id": name, "question": "what is it ?", "answers": [
             {"text": "film", "answer_start": start}]}]}
-        for name, start in (("one", 9), ("two", 9), ("three", 0), ("four", 10))
+        for name, start in (("one", 9), ("two", 9), ("three", 11), ("four", 10))
     ]  # fmt: skip
     content = json.dumps({"data": [{"title": "a", "paragraphs": paragraphs}, {"paragraphs": paragraphs[:1]}]})
     for part in ("train-v1.1.json", "dev-v1.1.json"):
@@ -379,7 +378,6 @@ PARAGRAPHS = [
 ]  # fmt: skip
 SCHEME = ("S-PER", "O", "B-LOC", "I-LOC", "E-LOC", "B-PER", "E-PER", "S-PER")
 IOB = ["B-PER", "O", "B-LOC", "I-LOC", "I-LOC", "B-PER", "I-PER", "B-PER"]
-MOVED_ANSWERS = "t train: 20 of 20 questions have their answer not at answer_start; the place nearest to it is taken"
 OWN: list[tuple[str, str, str, list[Any], str]] = [  # a file; one of its texts with its label; what is told
     ("t.tsv", "# page\t[1]\n" + conll("Vera\tB-Full Name ", "#\tO", "Riga*\tB-City", "# note"), "Vera # Riga0",
      ["B-Full Name", "O", "B-City"], "tags of 2 types (City, Full Name); train 18"),
@@ -394,7 +392,6 @@ OWN: list[tuple[str, str, str, list[Any], str]] = [  # a file; one of its texts 
      " ".join(["w0"] * 8), IOB, "tags of 2 types"),
     ("t.csv", "text,label\n" + conll("Vera w*,B-PER O"), "Vera w0", ["B-PER", "O"], "tags of 1 types"),
     *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], "spans of") for start in (13, 13.0, "13")),
-    *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], MOVED_ANSWERS) for start in (14, "12.0", 99)),
     *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 3)], "spans of") for start in (None, -1, float("nan"))),
     ("t.jsonl", asked(13) + jsonl(question="*", context="an ox", answers={"text": [], "answer_start": []}),
      "an ox and an ox", [("ox", 13)], "train: 20 of 40 rows have no label and are left out"),
@@ -417,9 +414,7 @@ def test_own_tags_and_answers(
         there += [(texts[-1], row) for texts, row in zip(split.texts, labels, strict=True)]
     assert (text, label) in there
     assert len(there) == 20
-    told = capsys.readouterr().err
-    assert says in told
-    assert (MOVED_ANSWERS in told) == (says == MOVED_ANSWERS)
+    assert says in capsys.readouterr().err
 
 
 def test_a_key_that_lacks_is_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

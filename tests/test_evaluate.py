@@ -130,11 +130,8 @@ def model_of(task: Task) -> BertForTokenClassification | BertForQuestionAnswerin
 
 
 @CASES
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_windows_are_predicted_without_their_padding(task: Task, split: Split, side: str) -> None:
-    tokenizer, model = pieces(side), model_of(task).train()
-    if side == "left":  # BERT counts its positions from the left: all are made alike, so that padding shifts nothing
-        model.bert.embeddings.position_embeddings.weight.data.zero_()
+def test_windows_are_predicted_without_their_padding(task: Task, split: Split) -> None:
+    tokenizer, model = pieces(), model_of(task).train()
     made = data.encode(tokenizer, split, task, 32)
     found, _ = task.kind.predict(model, made, tokenizer, 32, evaluate.forward)
     assert model.training

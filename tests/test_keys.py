@@ -14,18 +14,19 @@ import pytest
 from conftest import ran
 
 from bench.matrix import Job
-from common import data, losses, models, parallel, results, teacher, train
+from common import data, losses, models, parallel, results, train, tuning
 from common.args import CommonArgs, read
-from common.kinds.base import KINDS, MODULES
-from common.kinds.sentences import OwnScores
+from common.kinds import KINDS, MODULES
+from common.kinds.own import OwnScores
+from common.layers import scores
 from pocket.curriculum import ShortFirst
 
 # The sources that decide what comes out of a training, and a digest of their code at each version. Where it differs and
 # no number does, the digest is replaced; where numbers change, results.TRAINING_VERSION goes up and has a new row.
-SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, teacher.fine_tune, data.Batches]
+SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, tuning.fine_tune, data.Batches]
 SOURCES += [ShortFirst, data.collate, *(type(KINDS[name]).predictions for name in MODULES)]
-SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, models.ScoreHead]
-DIGESTS = {1: "32d506f3655e"}
+SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, scores]
+DIGESTS = {1: "a0970183cb21"}
 
 
 def code(source: Any) -> str:

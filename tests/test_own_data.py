@@ -31,6 +31,7 @@ from conftest import (
     SCRIPTS,
     WIDE,
     blocks,
+    outside,
     ran,
     refused,
     sentence,
@@ -46,8 +47,10 @@ from bench import table as compared
 from bench.records import Cell
 from common import data, models, own
 from common.args import CommonArgs
+from common.heads import teacher_of
 from common.kinds import KINDS
 from common.layers import onnx
+from common.layers.scores import ScoreHead
 from common.run import Run
 from common.tasks import Columns, check_task
 from common.teacher import Teacher, get_teacher
@@ -387,7 +390,7 @@ def test_every_method(method: str, backbone: Path, tmp_path: Path) -> None:
 def test_scores_are_learnt_in_any_unit(tmp_path: Path, backbone: Path) -> None:
     """Prices are learnt as their z-scores are, up to rounding. Predictions, saved students and kept teachers have the
     data's unit."""
-    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 8, "--teacher-lr", 3e-3, "--max-length", 16]
+    argv = ["--kind", "scores", "--teacher", backbone, "--teacher-epochs", 24, "--max-length", 16]
     argv += ["--student", "2x32", "--variant", "finetune,kd", "--lr", 3e-3, "--budget", 2560, "--device", "cpu"]
     rng, found = random.Random(0), {}
     good = [rng.randint(0, 4) for _ in range(400)]  # words of four
@@ -462,7 +465,7 @@ def test_a_heads_scale(family: str, lost: Any) -> None:
         assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
     models.fold_head(model)
     torch.testing.assert_close(said(), wanted, atol=1e-2, rtol=1e-4)
-    assert not any(isinstance(module, models.ScoreHead) for module in model.modules())
+    assert not any(isinstance(module, ScoreHead) for module in model.modules())
 
 
 def test_importing_a_method_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,6 +519,23 @@ def test_the_examples_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert trainer.predict([row] * 9).predictions.shape == (9, 2)
 
 
+def test_the_examples_from_python_run_anywhere(tmp_path: Path) -> None:
+    """The page's lines outside the repository, on texts of which one has 2,000 words."""
+    names = {"id2label": {0: "praise", 1: "complaint"}, "label2id": {"praise": 0, "complaint": 1}}
+    models.save(tiny_bert(4, 32, **names), word_tokenizer(), tmp_path / "model", "")
+    texts, labels = moods(120)
+    texts[5] += " the film" * 1000
+    short, any_text = '["the film was dull", "a bright story"]', '["the film " * 1000, "", "a bright story"]'
+    code = f"""from transformers import AutoModelForSequenceClassification, AutoTokenizer
+texts, labels = {texts!r}, {labels!r}
+model, tokenizer = (one.from_pretrained("model") for one in (AutoModelForSequenceClassification, AutoTokenizer))
+"""
+    code = (
+        "\n".join([code, *blocks("data.md"), "print(len(answers))"]).replace("3x384", "3x32").replace('"6400"', '"96"')
+    )
+    assert outside(tmp_path, code.replace(short, any_text)).strip().endswith("3")
+
+
 # --- shipping a student --------------------------------------------------------------------------------------
 
 
@@ -526,7 +546,7 @@ def student(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = {"id2label": {0: "praise", 1: "complaint"}}
     task = own.from_lists(texts, labels)
     args = mc3kd.Args(student="2x32", budget="64", max_length=16, out_dir=str(tmp_path_factory.mktemp("runs")))
-    teacher = Teacher.of(tiny_bert(4, 32, **names), word_tokenizer(), task, 16)
+    teacher = teacher_of(tiny_bert(4, 32, **names), word_tokenizer(), task, 16)
     run = Run(args, "mc3kd", "kd", task, teacher, 1)
     model = run.student()
     mc3kd.distil(args, run, model, [])
@@ -643,17 +663,17 @@ def test_the_arena_of_outputs_alone(tmp_path: Path, backbone: Path, monkeypatch:
     stored, model = write(tmp_path / "p.csv", "billing,login,delivery\n" + "1,0,0\n" * 60), str(backbone)
     for given, labelled, rows in [
         ({"teacher_outputs": "p.csv", "init": model}, False, "kd,narrow-kd,cmow-kd"),
-        ({"teacher_outputs": "p.csv", "tokenizer": model}, True,
+        ({"teacher_outputs": "p.csv"}, True,
          "linear,linear-all,undistilled,kd,narrow-kd,cmow-undistilled,cmow-kd"),
         ({}, False, "kd,mse-kd,mc3kd,cka-kd,1bit-xtc,2bit-xtc,narrow-kd,cmow-kd"),
     ]:  # fmt: skip
-        teacher = "pocket" if given else model
+        teacher = "pocket" if "init" in given else model
         plan = planned(given, labelled=labelled, teacher=teacher)
         assert [job.row for job in plan.jobs[::2]] == rows.split(",")
         for job in plan.jobs:
             assert job.args.teacher_outputs == (str(stored) if given else None)
             if "init" in given:
-                assert (job.args.init if job.row == "kd" else job.args.tokenizer) == model
+                assert (job.args.init if job.row == "kd" else job.args.teacher) == model
 
 
 def test_there_is_no_advice_where_commands_have_failed(
@@ -664,7 +684,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     found = argparse.Namespace(missing=["kd: exit code 2"], tasks={name: {"comparable": "c"}})
     monkeypatch.setattr(arena.run, "carry_out", lambda *_: [])
     monkeypatch.setattr(arena, "load", lambda _: found)
-    monkeypatch.setattr(arena, "chosen", lambda *_: (name, []))
+    monkeypatch.setattr(arena, "students_of", lambda *_: (name, []))
     monkeypatch.setattr(arena, "measure", lambda *_, **__: [])
     monkeypatch.setattr(arena, "answer", lambda *_: (arena.Grid(["row"], [["mc3kd"]]), "mc3kd is the best"))
     with pytest.raises(SystemExit):
@@ -724,7 +744,7 @@ def test_the_arena_from_file_to_advice(
     assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer) has the highest score|No row gives several", said)
 
 
-def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Interval]]:
+def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Estimate]]:
     """Rows with these scores, seed by seed; of another kind those of CMOW."""
     made = []
     for place, each in scores.items():

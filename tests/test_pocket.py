@@ -24,7 +24,7 @@ from conftest import ROOT, tiny_bert
 from transformers import AutoModelForSequenceClassification, BartForConditionalGeneration
 
 import pocket
-from common import models, run, teacher
+from common import models, run, teacher, tuning
 from common.args import CommonArgs
 from common.data import load
 from common.evaluate import Evaluation
@@ -465,7 +465,7 @@ def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(module, "evaluate", lambda *_, **__: Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
     make.make_teacher("pocket-rte", str(tmp_path / "first"))
     trained = []
-    monkeypatch.setattr(teacher, "fine_tune", lambda *_: trained.append(1))
+    monkeypatch.setattr(tuning, "fine_tune", lambda *_: trained.append(1))
     args = CommonArgs(cache_dir=str(tmp_path / "second"))
     found = teacher.get_teacher(args, task)
     small: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "pocket-rte", dtype=torch.float32)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, ran, stopped, tiny_bert, word_tokenizer
+from conftest import ROOT, ran, records, stopped, tiny_bert, word_tokenizer
 from filelock import FileLock
 from safetensors.numpy import load_file
 from scipy.stats import spearmanr
@@ -22,7 +22,7 @@ from sklearn.metrics import log_loss
 from common import data, evaluate, metrics, models, results, run
 from common.args import BadInput, CommonArgs
 from common.tasks import TASKS, TaskData
-from common.teacher import Teacher, get_teacher
+from common.teacher import get_teacher
 from common.train import Ledger
 
 
@@ -57,30 +57,15 @@ BAD: list[tuple[str, Any]] = [
 # --- predictions ---------------------------------------------------------------------------------------------
 
 
-def test_a_tracker_gets_settings_and_log(glue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Accelerate's interface, one tracker for each run."""
-    calls: list[tuple[str, Any]] = []
-
-    class Memory:
-        requires_logging_directory = True
-
-        def __init__(self, name: str, folder: Path) -> None:
-            calls.append((name, folder))
-
-        def __getattr__(self, name: str) -> Any:
-            return lambda *given, **more: calls.append((name, given[0] | more if given else None))
-
-    monkeypatch.setitem(run.LOGGER_TYPE_TO_CLASS, "tensorboard", Memory)
-    task, given = data.load("sst2", str(glue)), {"out_dir": str(tmp_path), "init": "random", "student": "2x32"}
-    args = CommonArgs(budget="64", report_to="tensorboard", **given)  # type: ignore[arg-type]
-    one = run.Run(args, "mc3kd", "kd", task, Teacher("t", tiny_bert(), word_tokenizer(), "t"), 1)
-    for _ in range(2):  # of a run with two loops
-        one.start(0)
-    one.log(step=20, loss=0.5, terms={"KL": 0.25})
-    assert calls[0] == ("distil-papers", one.folder)
-    assert [name for name, _ in calls[1:]] == ["start", "store_init_configuration", "log"]
-    assert calls[2][1]["student"] == "2x32"
-    assert calls[3][1] == {"loss": 0.5, "terms/KL": 0.25, "step": 20}
+def test_what_is_saved_does_not_depend_on_the_tokenizers_last_call(tmp_path: Path) -> None:
+    """Its limit is that of the training, whatever the tokenizer's own, which stays."""
+    tokenizer, model, found = word_tokenizer(), tiny_bert(), list[list[bytes]]()
+    for more in ({}, {"truncation": True, "max_length": 5, "padding": "max_length"}):
+        tokenizer("a good film", **more)
+        models.save(model, tokenizer, tmp_path, "", 16)
+        found.append([path.read_bytes() for path in sorted(tmp_path.iterdir())])
+    assert found[0] == found[1]
+    assert (models.load_tokenizer(str(tmp_path)).model_max_length, tokenizer.model_max_length) == (16, 64)
 
 
 @pytest.mark.parametrize("name", ["sst2", "stsb"])
@@ -219,6 +204,23 @@ def test_where_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the folder of a run -------------------------------------------------------------------------------------
 
 
+def test_signatures_depend_on_values_alone(small: list[str], tmp_path: Path) -> None:
+    """Not on the order of declarations; what says where or how to run is no part of them."""
+
+    def made(*argv: str) -> dict[str, Any]:
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        ran("mc3kd", *small, *argv, "--out-dir", out)
+        return records(out)[0]
+
+    first, same, other = made(), made("--device", "cpu", "--teacher-cache", "off"), made("--shrinkage", "0.01")
+    assert first["signature"] == same["signature"] != other["signature"]
+    assert first["comparable"] == other["comparable"]
+    assert first["signature"].startswith(first["comparable"])
+    assert list(first["settings"]) == sorted(first["settings"])
+    assert "shrinkage:0.01" in other["signature"]
+    assert made("--budget", "160")["comparable"] != first["comparable"]
+
+
 def test_a_result_is_left_alone_unless_forced(small: list[str], tmp_path: Path) -> None:
     argv = [*small, "--out-dir", str(tmp_path)]
     ran("mc3kd", *argv)
@@ -245,7 +247,7 @@ def test_one_process_at_a_time_works_in_a_folder(small: list[str], tmp_path: Pat
         os.read(ends, 1)
         os._exit(0)
     os.read(held, 1)
-    for extra in ([], ["--resume"], ["--force"]):
+    for extra in ([], ["--force"]):
         assert f"{folder}: another process is at work here" in stopped("mc3kd", *argv, *extra)
     assert [path.name for path in folder.iterdir()] == [".lock"]
     os.write(end, b"x")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, SCRIPTS, call, in_two_processes, module_of, ran, records, stopped
+from conftest import ENVIRONMENT, ROOT, SCRIPTS, call, in_two_processes, module_of, ran, records, save_every, stopped
 
 from common import models, results, run, train
 from common.args import BadInput
@@ -150,7 +150,7 @@ def test_it_is_not_run_again_and_nothing_is_overwritten(case: Case, monkeypatch:
         return set(folders)
 
     there = {path.parent for path in case.out.rglob("result.json")}
-    assert asked("--resume", "--save-every", "9") == there
+    assert asked("--teacher-cache", "off") == there
     assert asked("--seed", "4") == {folder.with_name("seed4") for folder in there}
     for other in (asked("--lr", "1e-4"), asked("--budget", "640")):
         assert not {folder.parent for folder in other} & {folder.parent for folder in there}
@@ -166,7 +166,7 @@ def short(case: Case, easy: list[str], out: Path) -> list[str]:
     """Twenty steps in `out`, with caches of its own, in which the teacher is."""
     teachers = Path(easy[easy.index("--cache-dir") + 1]) / "teachers"
     shutil.copytree(teachers, out / "cache" / "teachers", dirs_exist_ok=True)
-    words = f"--budget 640 --save-every 0 --resume --out-dir {out} --cache-dir {out / 'cache'}"
+    words = f"--budget 640 --out-dir {out} --cache-dir {out / 'cache'}"
     return [*case.argv, *words.split()]
 
 
@@ -184,6 +184,7 @@ def forked(case: Case, argv: list[str], at: int = 0, number: int = signal.SIGKIL
     if (pid := os.fork()) == 0:
         sys.addaudithook(hook)
         train.LOG_EVERY = 1
+        save_every(0, pytest.MonkeyPatch())
         code, _, err = call(case.method, *argv)
         os.write(tells, f"{touched[0]} {err}"[:4000].encode())
         os._exit(code)
@@ -230,7 +231,7 @@ def test_stopped_at_random_moments_it_ends_at_the_same_bits(
         stopped += 1
         assert code == (-number if number == signal.SIGKILL else 128 + number), err
         if number == signal.SIGTERM:
-            assert err.strip().splitlines()[-1] == "stopped by SIGTERM; the same command with --resume goes on"
+            assert err.strip().splitlines()[-1] == "stopped by SIGTERM; the same command goes on"
 
 
 def curves(out: Path) -> dict[str, list[float]]:
@@ -257,6 +258,7 @@ def test_two_processes_are_one(case: Case, easy: list[str], whole: Whole, tmp_pa
 
         sys.addaudithook(hook)
         train.LOG_EVERY = 1
+        save_every(0, pytest.MonkeyPatch())
         code, _, err = call(case.method, *argv)
         return code, err, written
 
@@ -288,7 +290,7 @@ def test_kept_outputs_of_the_teacher_change_nothing(case: Case, easy: list[str],
 @pytest.mark.parametrize("method", METHODS)
 def test_every_variant_runs_in_other_ways_too(method: str, easy: list[str], tmp_path: Path) -> None:
     """With less precision, batches of one length, fewer examples, on data that may be tuned on: comparable rows."""
-    names = module_of(method).Args.__dataclass_fields__["variant"].metadata["help"].rules
+    names = module_of(method).Args.__dataclass_fields__["variant"].metadata
     words = "--budget 320 --precision bf16 --batches by-length --limit 100 --tune --teacher-precision bf16 --seed 0"
     wide = [] if method == "cmow" else ["--student", "2x32"]  # some variants need the teacher's width
     argv = [*easy, *words_of(method, easy), *words.split(), *wide, "--variant", ",".join(names["names"])]
@@ -419,7 +421,8 @@ def test_nothing_grows(method: str, easy: list[str], tmp_path: Path, monkeypatch
         seen.append((process.memory_info().rss, process.num_fds()))
 
     monkeypatch.setattr(train.Loop, "_after_step", after)
-    words = [*words_of(method, easy), *f"--batch-size 8 --budget 16000 --save-every 1 --out-dir {tmp_path}".split()]
+    save_every(1, monkeypatch)
+    words = [*words_of(method, easy), *f"--batch-size 8 --budget 16000 --out-dir {tmp_path}".split()]
     first = words[1].split(",")[0] if method in CASES else "kd"
     ran(method, *easy, *words, "--variant", first)
     for early, late in zip(

@@ -36,7 +36,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 from transformers.utils.logging import disable_progress_bar
 
-from common import data, evaluate, models, own, teacher, train
+from common import data, evaluate, heads, hub, models, own, teacher, train, tuning
 from common import kept as kept_outputs
 from common import run as run_module
 from common.args import BadInput, CommonArgs
@@ -75,7 +75,7 @@ def test_a_teacher_of_another_scale(low: float, high: float, other: bool, labell
     texts = [(f"text {i}",) for i in range(20)]
     dev = data.Split(list(map(str, range(20))), texts, labels if labelled else [None] * 20)
     task = TaskData("t", TASKS["stsb"], "local", "", {"train": replace(dev, labels=labels), "dev": dev}, "", ("dev",))
-    teacher.warn_of_scale("--teacher X", task, {"dev": np.linspace(low, high, 20)})
+    heads.warn_of_scale("--teacher X", task, {"dev": np.linspace(low, high, 20)})
     said = capsys.readouterr().err
     line = f"warning: --teacher X: its scores of dev go from {low:.4g} to {high:.4g}, the labels from 0 to 5; "
     assert said.startswith(line) if other else said == ""
@@ -154,7 +154,7 @@ def test_a_line_says_why_a_teacher_is_fine_tuned(
 ) -> None:  # fmt: skip
     """Before it begins, with its steps; whoever finds it in the cache says nothing."""
     disable_progress_bar()  # as every script does
-    monkeypatch.setattr(teacher, "fine_tune", lambda *_: None)
+    monkeypatch.setattr(tuning, "fine_tune", lambda *_: None)
     found = evaluate.Evaluation({"test": {"accuracy": 0.5}}, 1.0, {})
     monkeypatch.setattr(evaluate, "evaluate", lambda *_, **__: found)
     task = data.load("pocket/rte", limit=change.get("limit"))
@@ -244,7 +244,7 @@ def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: 
     """Its teacher is a copy, in the task's order; students start from that by themselves, and a line says so."""
     model = swapped_outputs(expert)
     before = train.weights_digest(model.state_dict())
-    first, second = (Teacher.of(model, word_tokenizer(), sst2, 16) for _ in range(2))
+    first, second = (heads.teacher_of(model, word_tokenizer(), sst2, 16) for _ in range(2))
     assert first.metrics == second.metrics == get_teacher(some(), sst2, str(expert)).metrics
     assert (train.weights_digest(model.state_dict()), model.config.id2label) == (before, {0: "positive", 1: "negative"})
     assert all(p.requires_grad for p in model.parameters())
@@ -464,11 +464,14 @@ def test_whatever_decides_a_checkpoints_outputs_is_in_its_keys(
 def test_a_student_is_float32_whatever_its_checkpoint_is(
     dtype: torch.dtype, expert: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
-    """Of a teacher in memory; with a checkpoint's family and tokenizer beside a teacher of other tokens."""
-    folder = saved(tmp_path / "half", tiny_bert(3, 32).to(dtype))
-    other_words(folder)
-    args = some(teacher=str(expert), tokenizer=str(folder), out_dir=str(tmp_path), init="random")
-    for made in (Teacher.of(swapped_outputs(expert).to(dtype), word_tokenizer(), sst2, 16), get_teacher(args, sst2)):
+    """Of a teacher in memory, and of a checkpoint."""
+    half = swapped_outputs(expert).to(dtype)
+    folder = saved(tmp_path / "half", half)
+    args = some(teacher=str(folder), out_dir=str(tmp_path), init="random")
+    for made in (
+        heads.teacher_of(half, word_tokenizer(), sst2, 16),
+        get_teacher(args, sst2),
+    ):
         student = Run(args, "some", "kd", sst2, made, 1).student()
         assert {weights.dtype for weights in student.parameters()} == {torch.float32}
     config = models.load_config(str(folder))
@@ -690,8 +693,8 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    models.ask_hub.cache_clear()
+    hub.ask_for_model.cache_clear()
     for _ in range(2):
-        models.ask_hub("some/model")
+        hub.ask_for_model("some/model")
     assert asked == ["some/model"]
     assert offline == huggingface_hub.constants.HF_HUB_OFFLINE

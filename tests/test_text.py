@@ -337,10 +337,10 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     whole = BertForMaskedLM(bert_config(2, 32))
     models.save(whole, tokenizer, tmp_path / "whole", "")
     models.save(whole.bert, tokenizer, tmp_path / "body", "")
-    assert models.load_masked_lm(str(tmp_path / "whole"))[1]
-    lower, complete = models.load_masked_lm(f"{tmp_path / 'whole'}:1")  # the head reads layer 2, which is cut off
+    assert masking.load_masked_lm(str(tmp_path / "whole"))[1]
+    lower, complete = masking.load_masked_lm(f"{tmp_path / 'whole'}:1")  # the head reads layer 2, which is cut off
     assert (lower.config.num_hidden_layers, complete) == (1, False)
-    model, complete = models.load_masked_lm(str(tmp_path / "body"))
+    model, complete = masking.load_masked_lm(str(tmp_path / "body"))
     assert not complete
     texts = text.Texts([row.rsplit(" ", 1)[0] for row in passages(200)], "")
     encoded = text.encode(tokenizer, texts.head, 16)

@@ -30,7 +30,8 @@ from transformers import set_seed
 from common import args as arguments
 from common import losses, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
-from common.run import Run, task_runs
+from common.run import task_runs
+from common.selection import Selection
 from common.tasks import TASKS, TaskData
 from common.teacher import get_teacher
 from common.train import Batch, Ledger, Loop, split_batch
@@ -310,7 +311,8 @@ def test_half_precision_leaves_out_steps_that_overflow(tmp_path: Path) -> None:
 
     def run(overflows: Callable[[int], bool], scaler: Any) -> Net:
         net = Net(0.0)
-        loop = a_loop(tmp_path, net, steps=20, resume=False, save_every=1e9)
+        (tmp_path / "checkpoint.safetensors").unlink(missing_ok=True)
+        loop = a_loop(tmp_path, net, steps=20, save_every=1e9)
         loop.scaler = scaler
         with loop:
             for batch in loop:
@@ -437,9 +439,9 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
     def train(stop: int | None) -> Loop:
         net, best = Net(0.0), Net(0.0).requires_grad_(False)
         loop = Loop({"student": net, "best": best}, Stream(), STEPS, LR, tmp_path, "s", save_every=0)
-        run: Any = SimpleNamespace(selected_by=("dev", "accuracy"), select=2, patience=2)
-        run.score = lambda _: (0.0, found(scores[loop.step]))
-        loop.done = lambda: Run.selection(run, loop)
+        task: Any = SimpleNamespace(task=SimpleNamespace(metrics=("f1", "accuracy")), reported=("dev",))
+        run = SimpleNamespace(score=lambda _: (0.0, found(scores[loop.step])))
+        loop.done = lambda: Selection(task, 2, 2).keep_best(run, loop)
         with loop:
             for batch in loop:
                 if loop.step == stop:
@@ -464,8 +466,9 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
 def test_students_are_selected_as_the_papers_programs_do(name: str, split: str, metric: str) -> None:
     """Of MRPC and QQP by accuracy, of MNLI on the matched half."""
     task = TASKS[name]
-    run: Any = SimpleNamespace(task=SimpleNamespace(task=task, reported=task.splits[1:]))
-    assert Run.selected_by.fget(run) == (split, metric)  # type: ignore[attr-defined]
+    data: Any = SimpleNamespace(task=task, reported=task.splits[1:])
+    found = Selection(data, 0, None)
+    assert (found.split, found.metric) == (split, metric)
 
 
 @pytest.mark.forks

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -32,11 +32,11 @@ class Args(CommonArgs):
     """The arguments of all scripts, and DynaKD's."""
 
     KINDS = ("classification", "regression", "language modelling")
+    FORMER: ClassVar = CommonArgs.FORMER | {"selection_examples": 512}
 
     variant: str = variants("finetune,kd,dynakd", VARIANTS)
     teacher: str = "pocket-6"
     pool: str | None = arg(None, "teachers to draw from besides --teacher (default: the shallower pocket teachers)")
-    selection_examples: int = arg(512, "random examples of RCCC, the SVCCA between first and last layer", low=2)
 
     def wrong(self) -> Iterator[str]:
         if not self.pool and "dynakd" in self.variants and self.teacher not in POOLS:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -29,10 +30,10 @@ class Args(CommonArgs):
     """The arguments of all scripts, and TAKD's."""
 
     KINDS = ("classification", "regression", "language modelling")
+    FORMER: ClassVar = CommonArgs.FORMER | {"selection_examples": 512}
 
     variant: str = variants("finetune,kd,takd", VARIANTS)
     assistant: str | None = arg(None, "its layers x width (default: half-way in layers, teacher's width)", shape=True)
-    selection_examples: int = arg(512, "random examples of RCCC, the SVCCA between first and last layer", low=2)
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports

@@ -143,14 +143,15 @@ def gains(scores: Scores) -> list[tuple[float, float, float]]:
         raise BadInput("no vanilla KD among the rows that both have")
     found = []
     for row in scores.rows:
-        mean, low, high = scores.table.over(row, kd, scores.samples).interval or (0.0, 0.0, 0.0)
-        found.append((100 * mean, 100 * (mean if low is None else low), 100 * (mean if high is None else high)))
+        one: Any = scores.table.over(row, kd, scores.samples).found
+        low, high = one.interval()
+        found.append((100 * one.mean, 100 * low, 100 * high))
     return found
 
 
 def crosses(points: dict[str, Any]) -> None:
     """Of each row its gains on both sides, each with its interval, as a cross: docs/img/transfer.png."""
-    with report.phone(results.ROOT / "docs" / "img" / "transfer.png", "Points over vanilla KD", 3.4) as (figure, axes):
+    with report.phone(results.ROOT / "docs" / "img" / "transfer.png", 3.4) as (figure, axes):
         for number, (name, (across, up)) in enumerate(points.items()):
             ends = [[[of[0] - of[1]], [of[2] - of[0]]] for of in (across, up)]
             mark = "osD^v"[number // 10 % 5]  # there are ten colours

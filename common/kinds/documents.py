@@ -11,6 +11,7 @@ Shapes: L tokens of a window, special ones included; T tags.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from itertools import chain, islice
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import BadInput, refused, some, tell, warn
-from common.kinds.base import KINDS, Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
+from common.errors import BadInput, refused, shown, some, tell, warn
+from common.kinds import Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
+from common.kinds.names import class_name
 from common.text_metrics import entities, questions
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ IGNORED = -100  # the label of a token that is none to predict
 DOCSTART = "-DOCSTART-"
 BETWEEN: tuple[list[str], ...] = ([], [DOCSTART])  # the first cell of a line that is no word's
 TAG = re.compile(r"O|[BIESLU]-.+")  # IOB's; BIOES and BILOU have a letter for an end and for an entity of one word, too
+LISTED = re.compile(r"\s*(\[.*\]|\{.*\})\s*", re.DOTALL)  # a list or dictionary, as text
 ENTITIES = "entities are tagged O, B-TYPE and I-TYPE here"
 BEST, LONGEST = 20, 30  # starts and ends that are paired, and tokens of an answer, as in the common SQuAD scripts
 
@@ -41,6 +44,11 @@ class _Windowed(Kind):
     windowed = True
     context = 0  # which of the texts is cut into windows
     room = 1  # the tokens that a window needs beside the special ones
+
+    def cell(self, value: Any) -> Any:
+        if isinstance(value, str) and LISTED.fullmatch(value):
+            raise ValueError(f"its label is {shown(value)}: lists and dictionaries need JSON lines or Parquet")
+        return value
 
     def asked(self, tokenizer: Tokenizer, texts: list[list[str]], max_length: int) -> list[list[str]]:
         """The texts as the tokenizer takes them."""
@@ -59,6 +67,8 @@ class _Windowed(Kind):
             raise BadInput(f"max length {max_length}: {task.name} needs at least {least} tokens")
         if not tokenizer.is_fast:
             raise BadInput(f"{type(tokenizer).__name__} does not say where its tokens stand; {task.name} needs that")
+        if tokenizer.padding_side != "right":
+            raise BadInput(f"{type(tokenizer).__name__} pads in front; {task.name} needs padding behind the text")
         # a window of a context shares a quarter of its tokens with the one before it
         how: dict[str, Any] = {"max_length": max_length, "stride": max_length // 4 if self.context else 0}
         how |= {"return_overflowing_tokens": True, "return_offsets_mapping": True}
@@ -90,10 +100,9 @@ class _Windowed(Kind):
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
         """Logits of every window without its padding, [L, T] or [L, 2], as float32, in order."""
         rows: dict[int, np.ndarray] = {}
-        for indices, padded, output in forward(model, given, tokenizer, len(given)):
+        for indices, _, output in forward(model, given, tokenizer, len(given)):
             for i, row in zip(indices, self.token_logits(output).float().cpu().numpy(), strict=True):
-                first = padded - given.lengths[i] if tokenizer.padding_side == "left" else 0
-                rows[i] = finite(row[first : first + given.lengths[i]], given.ids[i])
+                rows[i] = finite(row[: given.lengths[i]], given.ids[i])
         return [rows[i] for i in range(len(given))], len(given)
 
     def token_logits(self, output: Any) -> Tensor:
@@ -167,8 +176,9 @@ class TokenClassification(_Windowed):
         return Rows({"text": texts, "label": tags}, str(path), lambda i: f"{path} line {places[i]}")
 
     def cell(self, value: Any) -> Any:
-        tags = value if isinstance(value, list) else str(value).split()
-        return _begun([KINDS["classification"].cell(tag) for tag in tags])
+        found = super().cell(value)
+        tags = found if isinstance(found, list) else str(found).split()
+        return _begun([class_name(tag) for tag in tags])
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         """The tags of all entities that there are, O first."""
@@ -224,14 +234,10 @@ class TokenClassification(_Windowed):
         places = np.where(np.diff(found, prepend=-2) == 0, -1, found)
         return places, [split.labels[document][word] if word >= 0 else IGNORED for word in places]
 
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+    def align(self, labels: Tensor, longest: int) -> Tensor:
         import torch.nn.functional as F
 
-        labels = F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
-        if side == "left":
-            for i, length in enumerate(lengths):
-                labels[i] = labels[i].roll(longest - length)
-        return labels
+        return F.pad(labels, (0, longest - labels.shape[1]), value=IGNORED)  # what is negative cuts
 
     def tags(
         self, windows: Sequence[Window], split: Split, task: Task, logits: Sequence[np.ndarray]
@@ -354,7 +360,7 @@ class SpanQA(_Windowed):
         return Rows(columns, str(path), lambda i: f"{path} question {rows[i]['id']}", official=not whole)
 
     def cell(self, value: Any) -> Any:
-        return value if isinstance(value, dict) else {"text": [value]}
+        return value if isinstance(value, dict) else {"text": [super().cell(value)]}
 
     def label_names(self, rows: dict[str, Rows]) -> Sequence[str]:
         if "context" not in rows["train"].columns:
@@ -375,28 +381,21 @@ class SpanQA(_Windowed):
                      hint="; one number for each answer is needed"):  # fmt: skip
             if not isinstance(given, list):
                 raise TypeError("no list")
-            starts = [said_start(start) for start in given] + [-1.0] * (len(texts) - len(given))
-            found = [(text, answer_start(context, text, near)) for text, near in zip(texts, starts, strict=True)]
+            starts = given + [None] * (len(texts) - len(given))
+            found = [(text, answer_start(context, text, said)) for text, said in zip(texts, starts, strict=True)]
         if not given:
             places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
             found = [(text, start) for text in texts for start in places[text] or [-1]]
         return sorted(found, key=lambda answer: answer[1] < 0)
 
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
-        """An answer that is not in the context teaches nothing."""
+        """An answer that is not in the context, or not where it is said to be, teaches nothing."""
         kept = [i for i, answers in enumerate(split.labels) if answers[0][1] >= 0]
-        moved = 0
-        for i in kept:
-            said = {said_start(start) for start in rows.columns["label"][i].get("answer_start") or ()}
-            moved += not said <= {-1, *(start for _, start in split.labels[i])}
-        if moved:
-            there = "their answer not at answer_start; the place nearest to it is taken"
-            warn(f"{task.name} train: {moved} of {len(split)} questions have {there}")
+        why = "their answer is not in the context, or not at answer_start; where that is null, it is looked for"
         if len(kept) < len(split):
-            left = f"{len(split) - len(kept)} of {len(split)} questions left out"
-            warn(f"{task.name} train: {left}, their answer is not in the text")
+            warn(f"{task.name} train: {len(split) - len(kept)} of {len(split)} questions left out, {why}")
         if not kept:
-            raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
+            raise BadInput(f"{rows.place(0)}: no question of {task.name} can be learnt from, {why}")
         return split.rows(kept)
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
@@ -421,12 +420,6 @@ class SpanQA(_Windowed):
                 last = context[np.searchsorted(spans[context, 0], end, side="left") - 1]
                 return spans, [int(first), int(last)]
         return spans, [cls, cls]
-
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
-        if side == "left":
-            for i, length in enumerate(lengths):
-                labels[i] = labels[i] + longest - length
-        return labels
 
     def settings(self, task: Task) -> dict[str, Any]:
         return {"num_labels": 2}  # start and end
@@ -470,17 +463,13 @@ class SpanQA(_Windowed):
         return questions(self.answers(given.windows, split, found), truths, task.name)
 
 
-def said_start(said: Any) -> float:
-    """Where an answer is said to stand, 79, 79.0 or "79"; -1 for null. Raises an error for what is no number."""
-    return -1.0 if said is None or said != said else float(said)
-
-
-def answer_start(context: str, text: str, near: float) -> int:
-    """Where an answer stands: at the place nearest to this one, at the first if that is -1; -1 if it does nowhere."""
-    if near >= 0 and near.is_integer() and context.startswith(text, int(near)):
-        return int(near)
-    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
-    return min(places, key=lambda place: abs(place - near), default=-1)
+def answer_start(context: str, text: str, said: Any) -> int:
+    """Where an answer stands: where it is `said` to, 79, 79.0 or "79", or first, if that is null or negative; -1 if it
+    is not there. Raises an error for what is no number."""
+    start = -1.0 if said is None or said != said else float(said)
+    if start < 0:
+        return context.find(text)
+    return int(start) if start.is_integer() and context.startswith(text, int(start)) else -1
 
 
 def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -517,7 +506,7 @@ def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for asked in paragraph["qas"]:
             answers = []
             for answer in asked["answers"]:
-                start = answer_start(context, answer["text"], said_start(answer.get("answer_start")))
-                answers.append(answer | {"answer_start": offset + start if start >= 0 else -1})
+                start = answer_start(context, answer["text"], answer.get("answer_start"))
+                answers.append(answer | {"answer_start": offset + start if start >= 0 else math.inf})  # not there
             parts[-1]["qas"].append(asked | {"answers": answers})
     return parts

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from common.errors import BadInput, shown, some
-from common.kinds.sentences import Classification, class_figures, class_of
+from common.kinds.names import class_of
+from common.kinds.own import OwnClasses, class_figures
 from common.metrics import METRICS, accuracy
 
 NO = ("0", "0.0", "false", "", "none", "nan")  # with pandas' and pyarrow's blanks
 
 
-class MultiLabel(Classification):
+class MultiLabel(OwnClasses):
     """A 0 or 1 for each of Task.labels. Labels: [N, C], long.
 
     In files: a list, which a cell holds as JSON or as "a,b", or several columns of 0 and 1, `--label a,b,c`.
@@ -41,6 +42,8 @@ class MultiLabel(Classification):
             except (ValueError, SyntaxError) as error:
                 raise ValueError(f"no list: {shown(value)}") from error
         parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
+        if any(isinstance(part, list | dict) for part in parts):
+            raise ValueError(f"its label is {shown(value)}; names in a list are read, and no spans of characters")
         return [one for part in parts if (one := super(MultiLabel, self).cell(part))]
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import pocket
 from common.errors import BadInput, shown
-from common.kinds.base import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task, block_examples
+from common.kinds import SURROGATE, Encoded, Forward, Kind, Rows, Split, Task
 from common.text_metrics import bleu, rouge, signature
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class _Written(Kind):
         longest = max(map(len, rows))
         return torch.tensor([row + [-100] * (longest - len(row)) for row in rows])
 
-    def align(self, labels: Tensor, lengths: list[int], longest: int, side: str) -> Tensor:
+    def align(self, labels: Tensor, longest: int) -> Tensor:
         return labels[:, : int((labels >= 0).sum(1).max())].contiguous()
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
@@ -258,3 +258,9 @@ class Translation(_Written):
             tokenizer.src_lang, tokenizer.tgt_lang = (LANGUAGES[language] for language in languages)
             first = "decoder_start_token_id" if isinstance(tokenizer, MBartTokenizer) else "forced_bos_token_id"
             setattr(model.generation_config, first, tokenizer.convert_tokens_to_ids(tokenizer.tgt_lang))
+
+
+def block_examples(blocks: list[list[int]], labels: Tensor, kind: Kind) -> Encoded:
+    """Blocks of tokens without padding as examples."""
+    features = {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]}
+    return Encoded([f"block-{i}" for i in range(len(blocks))], features, labels, kind)

@@ -441,11 +441,9 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     embeddings = getattr(model.base_model, "embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
     if not (model._can_set_attn_implementation() and self_attentions(model) and isinstance(positions, nn.Embedding)):
-        raise BadInput(
-            f"--attention {attention}: {config.model_type} has no exchangeable attention with learned positions;"
-            " BERT, RoBERTa, ELECTRA and their like would work"
-        )
-    first = first_position(positions)
+        why = "has no exchangeable attention with learned positions; BERT, RoBERTa, ELECTRA and their like would work"
+        raise BadInput(f"--attention {attention}: {config.model_type} {why}")
+    first = 0 if positions.padding_idx is None else positions.padding_idx + 1  # where RoBERTa counts from
     usable = positions.weight[first:]
     if len(usable) < max_length:
         lengthen(model, first + max_length, first)
@@ -453,11 +451,6 @@ def convert(model: PreTrainedModel, attention: str, max_length: int, tokenizer: 
     install(model)
     if attention == "lsg":
         start_globals(model, tokenizer, usable)
-
-
-def first_position(positions: nn.Embedding) -> int:
-    """RoBERTa counts positions from the one after its padding's."""
-    return 0 if positions.padding_idx is None else positions.padding_idx + 1
 
 
 @torch.no_grad()

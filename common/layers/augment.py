@@ -1,6 +1,6 @@
 """TinyBERT's data augmentation: copies of the training texts in which words are replaced by words that fit.
 
-    run.examples = augment.with_copies(task, tokenizer, source, copies=20, seed=0, max_length=128, ledger=run.ledger)
+    augment.add_copies(run, 20)
 
 Each word is replaced with probability 0.4 by one of 15 candidates, drawn evenly: the masked LM's best words at
 that place for a word that is one piece of the vocabulary, otherwise (or without a masked LM) its nearest
@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import re
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from common import models, parallel
-from common.masking import logits_at
+from common import parallel
+from common.errors import BadInput
+from common.masking import load_masked_lm, logits_at
 from common.tasks import Split, TaskData
 from common.train import Ledger
+
+if TYPE_CHECKING:
+    from common.run import Run
 
 REPLACE, CANDIDATES = 0.4, 15
 BATCH = 256
@@ -46,6 +50,15 @@ class Place(NamedTuple):
         return self.text[self.start : self.end]
 
 
+def add_copies(run: Run, copies: int) -> None:
+    """Make a run's `examples` the task's training texts and up to so many changed copies of each; it is charged."""
+    args, teacher = run.args, run.teacher
+    if teacher.stored:
+        raise BadInput(f"--augment {copies}: teacher {teacher.name} is outputs alone, without new texts'")
+    words = teacher.pretrained or teacher.name  # whose masked LM, or word vectors, give the replacements
+    run.examples = with_copies(run.task, teacher.tokenizer, words, copies, args.seed, args.max_length, run.ledger)
+
+
 @parallel.by_main
 def with_copies(
     task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: Ledger
@@ -55,7 +68,7 @@ def with_copies(
     `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
     """
     with ledger.clock():
-        model, has_head = models.load_masked_lm(source)
+        model, has_head = load_masked_lm(source)
         model.to(parallel.device()).eval()  # type: ignore[arg-type]
         embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
         return augment(

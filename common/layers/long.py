@@ -16,13 +16,13 @@ from common.layers import attention
 def with_lm_head(run: Any, source: str, texts: text.Texts, length: int) -> str:
     """`source`, or where its checkpoint has no masked-LM head the folder of one that has: trained once for all seeds,
     on pieces of so many tokens."""
-    if models.load_masked_lm(source)[1]:
+    if masking.load_masked_lm(source)[1]:
         return source
     tokenizer = run.teacher.tokenizer
     recipe = {"source": models.model_name(source), "stage": "head", "texts": texts.signature, "length": length}
 
     def make(stage: Any) -> PreTrainedModel:
-        model, _ = models.load_masked_lm(source)
+        model, _ = masking.load_masked_lm(source)
         pieces = text.pieces_of(tokenizer, texts.head, length, 10_000)
         masking.train_head(stage, model, tokenizer, text.as_examples(list(pieces)))
         return model
@@ -62,7 +62,7 @@ def long_teacher(args: Any, task: Task) -> str:
     recipe = {"parent": models.model_name(source, whole=True), "stage": "as it is", "kind": task.kind, "seed": 0}
 
     def make(_: Any) -> PreTrainedModel:
-        theirs, has_head = models.load_masked_lm(source)
+        theirs, has_head = masking.load_masked_lm(source)
         if not has_head:
             raise BadInput(f"--teacher {args.teacher}: has no masked-LM head, from which it could be distilled")
         model = attention.from_library(theirs)

@@ -17,7 +17,7 @@ from test_attention import LIBRARY, of_the_library
 from torch import Tensor
 from transformers import BertForMaskedLM
 
-from common import models
+from common import masking, models
 from common.layers import attention, long
 from common.parallel import mean
 from common.run import Run
@@ -85,7 +85,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
     """Stages take their shares of the steps, none of them for a share of 0; each seed has its own. A head that the
     checkpoint lacks is the first stage, one for all seeds, where another stage trains."""
     recipes: list[dict[str, Any]] = []
-    monkeypatch.setattr(models, "load_masked_lm", lambda source: (None, source != "t" or has_head))
+    monkeypatch.setattr(masking, "load_masked_lm", lambda source: (None, source != "t" or has_head))
     has_head = True
 
     def shared(_kind: str, recipe: dict[str, Any], _make: Any) -> Any:
@@ -150,7 +150,7 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
             assert attention.kind_of(model.config) == name
             assert model.config.num_hidden_layers == layers
             assert all(torch.isfinite(x).all() for x in model(input_ids=ids).to_tuple())
-        kept = models.load_masked_lm(whole)[0].eval()
+        kept = masking.load_masked_lm(whole)[0].eval()
         expected = attention.from_library(theirs).eval()(input_ids=ids, global_attention_mask=torch.zeros_like(ids))
         assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
 
@@ -161,11 +161,11 @@ def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
     tuned = models.build(bert_config(2, 16, initializer_range=0.3, num_labels=2), "classification")
     attention.convert(tuned, "bigbird", 64)
     models.save(tuned, word_tokenizer(), tmp_path / "tuned", "")
-    assert not models.load_masked_lm(str(tmp_path / "tuned"))[1]
+    assert not masking.load_masked_lm(str(tmp_path / "tuned"))[1]
     body = BertForMaskedLM(bert_config(2, 16))
     attention.convert(body, "bigbird", 64)
     models.save(body, word_tokenizer(), tmp_path / "body", "")
-    assert models.load_masked_lm(str(tmp_path / "body"))[1]
+    assert masking.load_masked_lm(str(tmp_path / "body"))[1]
     for folder, below in (("tuned", tuned), ("body", body)):
         made = long.with_task_head(str(tmp_path / folder), TASKS["sst2"], word_tokenizer(), 0, tuned).state_dict()
         for name, weight in made.items():
