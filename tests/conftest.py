@@ -31,6 +31,7 @@ from accelerate.state import AcceleratorState  # noqa: E402
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer  # noqa: E402
 
 from common import args, data, evaluate, models, parallel, results, train, tuning  # noqa: E402
+from common.errors import BadInput  # noqa: E402
 from pocket.models import SPECIAL_TOKENS  # noqa: E402
 
 # Here as in the scripts that the tests start: the same numbers, and no contention.
@@ -94,6 +95,12 @@ def seeded() -> None:
 def word_tokenizer() -> BertTokenizer:
     words = [*SPECIAL_TOKENS, *NEUTRAL, *POSITIVE, *NEGATIVE]
     return BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64)
+
+
+def other_words(folder: Path) -> None:
+    """Put a tokenizer of the same words in another order into a folder."""
+    words = reversed(word_tokenizer().get_vocab())
+    BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
 
 
 def bert_config(layers: int = 2, width: int = 16, vocab: int = 31, **changes: Any) -> BertConfig:
@@ -259,6 +266,17 @@ def stopped(method: str, *argv: object) -> str:
     code, _, err = call(method, *argv)
     *before, line = err.splitlines()
     assert (code, line[:7], [other for other in before if other.startswith("error")]) == (2, "error: ", []), err
+    return line
+
+
+def refused(call: Callable[[], Any], *says: str) -> str:
+    """The one line with which `call` is refused; it holds all that it `says`."""
+    with pytest.raises(BadInput) as error:
+        call()
+    line = str(error.value)
+    assert "\n" not in line
+    for part in says:
+        assert part in line, line
     return line
 
 

@@ -20,7 +20,7 @@ MACHINES = {
     "four threads": "TEST_THREADS=4 OMP_WAIT_POLICY=PASSIVE",
 }
 WHOLE = "all of an old processor"
-WITHOUT_NUMBERS = ("args", "bench", "cluster", "data", "input", "pocket", "results", "safety")  # tests/test_*.py
+WITHOUT_NUMBERS = ("args", "bench", "cluster", "data", "refusals", "pocket", "results", "safety")  # tests/test_*.py
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The command line of every script: ranges, names, what two arguments may not be together; one line and exit code 2."""
+"""The command line of every script: ranges, names, paths as users write them; help and mistakes at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from conftest import ROOT, SCRIPTS, module_of
-from test_input import refused as one_line
+from conftest import refused as one_line
 
 from common import args, corpus
 from common.args import BUDGETS, CommonArgs
@@ -74,101 +74,21 @@ def test_one_name_has_one_meaning() -> None:
         assert (cls().alpha, cls().temperature) == (0.9, None), name
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [*((name, ("examples", count)) for name, count in BUDGETS.items()), ("paper", ("paper", 0)),
-     *((text, ("examples", 2500)) for text in ("2500", "2.5k", "2.5e3", "25E2")), ("1m", ("examples", 1_000_000)),
-     ("0", None), ("-1", None), ("600s", None), ("1.5", None), ("1e99", None), ("huge", None), ("", None)],
-)  # fmt: skip
-def test_budgets(text: str, expected: tuple[str, int] | None) -> None:
-    if expected:
-        assert args.parse_budget(text) == expected
-    else:
-        assert "--budget" in refused("mc3kd", budget=text)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "3", "x128", "3x", "0x128", "3x0", "3x100", "-3x128", "3x128x2", "3.5x128", "3X128"]
-)
-def test_shapes(text: str) -> None:
-    assert "--student" in refused("mc3kd", student=text)
+def test_values_that_are_read() -> None:
+    """Budgets, shapes and layers; what is none of them is refused, whichever way it is wrong."""
+    for name, count in (*BUDGETS.items(), ("2500", 2500), ("2.5k", 2500), ("25E2", 2500), ("1m", 1_000_000)):
+        assert args.parse_budget(name) == ("examples", count)
+    assert args.parse_budget("paper") == ("paper", 0)
     assert args.student_shape("3x128") == (3, 128)
-
-
-@pytest.mark.parametrize("text", ["0", "2,2", "4,2", "2,x", "-1", "evenly", "1,,2"])
-def test_layers_to_keep(text: str) -> None:
-    assert "--keep" in refused("mc3kd", keep=text)
     assert args.layer_list("2,4,12") == [2, 4, 12]
-
-
-# --- two arguments together ----------------------------------------------------------------------------------
-
-TOGETHER = [
-    ("all", "--budget 16", "--budget 16: pays for no step of --batch-size 32"),
-    ("all", "--task ,", "--task"),
-    ("all", "--task pocket/sst22", "did you mean pocket/sst2"),
-    ("all", "--task pocket/rte --data-dir .", "is built in; for your files, --task rte"),
-    ("all", "--task tests/result.json", "tests/result.json: one object"),
-    ("all", "--teacher=", "--teacher '': names nothing"),
-    ("mc3kd", f"--task {'x' * 300}.csv", "File name too long"),
-    ("mc3kd", "--task ~nobody-here/x.csv", "~nobody-here/x.csv: no such file"),
-    ("mc3kd", "--lr 1e400", "--lr inf: must be finite"),
-    ("all", "--out-dir README.md/x", "is not a folder"),
-    ("all", "--cache-dir README.md", "is not a folder"),
-    ("all", "--nonsense 3", "--nonsense: no such argument"),
-    ("all", "--see 3", "--see: no such argument"),  # no abbreviations
-    ("all", "--seed", "--seed: expected one argument"),
-    ("all", "--seed x", "--seed: invalid int value"),
-    ("all", "--device tpu", "--device: invalid choice"),
-    ("mc3kd", "--task pocket/ner", "is token classification; this method does classification, regression"),
-    ("dynakd", "--variant dynakd --teacher pocket", "--variant dynakd: chooses among several teachers"),
-    ("dynakd", "--variant dynakd --teacher pocket --pool=", "--variant dynakd: chooses among several teachers"),
-    ("mc3kd", "--variant pkd-skip --student 1x128", "its last layer is left out"),
-    ("mc3kd", "--variant mc3kd --accumulate 2", "--accumulate 2: the hidden loss is of a batch"),
-    ("takd", "--variant takd --assistant 3", "--assistant '3': must be LAYERSxWIDTH"),
-    ("mc3kd", "--task pocket/lm --variant pkd-last", "compares [CLS] vectors, and pocket/lm has none"),
-    ("mc3kd", "--task pocket/lm --tokens cls", "--variant mc3kd: compares [CLS] vectors"),
-    ("mc3kd", "--teacher ,", "--teacher ',': names nothing"),
-    ("cmow", "--student cmow-4 --head cnn --batch-size 1", "--batch-size 1: --head cnn has a batch norm"),
-    ("cka", "--minibatches 5", "--minibatches 5: must divide the batch size, 32"),
-    ("cka", "--accumulate 2", "--accumulate 2: is --minibatches here"),
-    ("cka", "--layer-map 0,2", "--layer-map 0,2: must be uniform"),
-    ("cka", "--prompt x", "--prompt 'x': is for translation and summarisation"),
-    ("cka", "--variant cka,wopt --task pocket/xsum", "--variant cka,wopt: are the same where nothing is pre-trained"),
-    ("cka", "--pretraining-minibatches 5", "--pretraining-minibatches 5: must divide the batch size, 32"),
-    ("cka", "--tokens cls --task pocket/translate", "--tokens cls: the encoder-decoders of pocket/translate have no"),
-    ("xtc", "--accumulate 4", "--accumulate 4: xtc's losses are of a batch's tokens"),
-    ("cmow", "--init random,runs/nowhere/made", "--init runs/nowhere/made: no such folder"),
-    ("cmow", "--init nowhere", "--init nowhere: must be random, general, or a folder"),
-    ("cmow", "--student cbow-3-4", "--student 'cbow-3-4': must be cbow"),
-    ("cmow", "--student 2x128", "--student '2x128': must be cbow"),
-    ("cmow", "--init ,", "--init"),
-    ("cmow", "--student cmow-0", "--student 'cmow-0': must be cbow"),
-    ("cmow", "--head cnn --student cmow-2", "--head cnn: needs matrices"),
-    ("cmow", "--task pocket/lm", "is language modelling; this method does classification"),
-    ("cmow", "--corpus nowhere.txt", "--corpus"),
-    ("cmow", "--head cnn --student hybrid-3-10", "--head cnn: needs matrices"),
-    ("xtc", "--bits 3", "--bits '3': must be one or several of 32, 2, 1"),
-    ("efficient_attention", "--convert-share 0.5 --distil-share 0.5", "leaves nothing to fine-tune with"),
-    ("efficient_attention", "--attention lsg --window 6", "--window 6: LSG halves a block"),
-    ("efficient_attention", "--init teacher", "--init teacher: convert-distil goes on from the pretrained model"),
-    ("efficient_attention", "--corpus nowhere.txt", "--corpus"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "typed", "says"), TOGETHER, ids=[" ".join(row[:2]) for row in TOGETHER])
-def test_what_cannot_be_is_one_line_and_exit_code_2(
-    name: str, typed: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    for method in METHODS if name == "all" else [name]:
-        with pytest.raises(SystemExit) as stop:
-            args.parse(ARGS[method], None, typed.split())
-        err = capsys.readouterr().err
-        assert stop.value.code == 2
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        assert says in err
+    wrong = {
+        "budget": ("0", "-1", "600s", "1.5", "1e99", "huge", ""),
+        "student": ("", "3", "x128", "3x", "0x128", "3x0", "3x100", "-3x128", "3x128x2", "3.5x128", "3X128"),
+        "keep": ("0", "2,2", "4,2", "2,x", "-1", "evenly", "1,,2"),
+    }
+    for field, texts in wrong.items():
+        for text in texts:
+            assert f"--{field}" in refused("mc3kd", **{field: text})
 
 
 def test_what_is_typed_arrives() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import datasets
 import huggingface_hub
 import pytest
-from conftest import ROOT
+from conftest import refused
+from content import MOODS, QUESTION, ROW, asked, conll, jsonl, write
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from test_input import MOODS, QUESTION, refused, write
 
 import pocket
 from common import data
@@ -22,7 +22,6 @@ from common.kinds import documents
 from common.kinds.names import label_order
 from common.tasks import TASKS, Columns
 
-REAL = ROOT.parent / "shared" / "realdata"
 MOVED = "c" * 40  # where the branch is
 GLUE = [name for name in HUB if HUB[name].revision == GLUE_REVISION]
 
@@ -145,22 +144,6 @@ def test_hub_labels_are_mapped_by_name_and_columns_checked(hub: Callable) -> Non
     assert data.load("mnli").splits["train"].labels == [2, 0, 2]
     hub(lambda: recorded("mnli", ("yes", "no", "maybe")))
     refused(lambda: data.load("mnli"), "train row 1: label 'yes' is unknown; mnli has entailment")
-    hub(lambda: recorded("sst2"))
-    refused(lambda: data.load("qqp"), "train: no column 'question1'; needs question1", "has sentence")
-    hub(lambda: DatasetDict({"train": recorded("mnli")["train"]}))
-    refused(lambda: data.load("mnli"), "no dev_matched split; needs 'validation_matched', has train")
-
-
-@pytest.mark.parametrize("fault", [OSError("Name or service not known"), ValueError(""), TimeoutError("slow\nline")])
-def test_a_hub_that_fails(fault: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise fault
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", fail)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
-    refused(lambda: data.load("rte"), "--task rte", f"nyu-mll/glue@{GLUE_REVISION}", type(fault).__name__,
-            "`--task pocket/rte`", "--data-dir DIR")  # fmt: skip
-    assert datasets.config.HF_HUB_OFFLINE is False
 
 
 @pytest.mark.parametrize(("name", "revision"), [("rte", GLUE_REVISION), ("rte", "0" * 40), ("xsum", MOVED)])
@@ -235,6 +218,28 @@ def test_named_columns(suffix: str, labels: tuple, tmp_path: Path) -> None:
     assert split.texts == [("a \u2028 b", 'said "yes", then\nleft'), ("1.0", "null")]
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "first"),
+    [
+        ("train.tsv", MOODS.replace("\n", "\n\n").rstrip("\n"), "a fine film"),
+        ("train.tsv", MOODS.replace("a fine", "a\u2028\0fine"), "a\u2028\0fine film"),
+        ("train.tsv", MOODS.replace("a fine", "fine " * 100_000), "fine " * 100_000 + " film"),
+        ("train.jsonl", ROW + '\n{"label": "NEGATIVE", "sentence": "b", "more": []}\n', "a fine film"),
+        (
+            "train.jsonl",
+            '{"sentence": "\\ud83c\\udfac", "label": 1.0}\n{"sentence": "b", "label": "neg"}',
+            "\U0001f3ac",
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_odd_files_are_read_as_meant(file: str, content: str, first: str, tmp_path: Path) -> None:
+    write(tmp_path / file, content)
+    write(tmp_path / "dev.tsv", MOODS)
+    task = data.load("sst2", str(tmp_path))
+    assert (task.splits["train"].labels, task.splits["train"].texts[0]) == ([1, 0], (first,))
+
+
 def test_class_names_of_a_schema(tmp_path: Path) -> None:
     saved = recorded("rte", ("not_entailment", "entailment"))
     saved.save_to_disk(tmp_path / "disk")
@@ -244,13 +249,6 @@ def test_class_names_of_a_schema(tmp_path: Path) -> None:
         saved["train"].select(rows).to_parquet(tmp_path / "parquet" / f"train-0000{i}-of-00002-{i}a.parquet")
     for folder in ("disk", "parquet"):
         assert data.load("rte", str(tmp_path / folder)).splits["train"].labels == [1, 0, 1]
-    (tmp_path / "parquet" / "train-00000-of-00002-0a.parquet").unlink()
-    refused(lambda: data.load("rte", str(tmp_path / "parquet")), "1 of the 2 files train-*-of-00002*.parquet; all")
-    del saved["validation"]
-    saved.save_to_disk(tmp_path / "lacks")
-    refused(lambda: data.load("rte", str(tmp_path / "lacks")), "no dev split; needs 'validation', has train")
-    write(tmp_path / "lacks" / "train" / "state.json", "{")
-    refused(lambda: data.load("rte", str(tmp_path / "lacks")), "save_to_disk folder cannot be read")
 
 
 CONLL = "-DOCSTART- -X- O\n\nVera NNP B-PER\nsaw VBD O\nBig JJ B-LOC\nPark NN I-LOC\n\nin IN O\n\n"
@@ -330,19 +328,6 @@ def test_running_text_holds_articles(names: str, end: str, tmp_path: Path, hub: 
     assert data.load("wikitext-2").fingerprint == task.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("cola", (8551, 1043)), ("rte", (2490, 277)), ("sst2", (67349, 872)), ("stsb", (5749, 1500)),
-     ("litbank", (80, 10, 10))],
-)  # fmt: skip
-def test_real_files(name: str, sizes: tuple[int, ...], capsys: pytest.CaptureFixture) -> None:
-    if not REAL.is_dir():
-        pytest.skip("no real data beside the repository")
-    task = data.load(name, str(REAL if name == "litbank" else REAL / "glue_data"))
-    assert tuple(len(split) for split in task.splits.values()) == sizes
-    assert capsys.readouterr().err == ""
-
-
 # --- limits, tuning, fingerprints ----------------------------------------------------------------------------
 
 
@@ -383,21 +368,6 @@ def test_the_fingerprint_is_of_content_and_order(tmp_path: Path) -> None:
 
 
 # --- tags and answers in files of one's own ------------------------------------------------------------------
-
-
-def conll(*lines: str) -> str:
-    """Twenty sentences of these lines, each with its number in the place of *."""
-    return "\n".join("".join(f"{line}\n".replace("*", str(i)) for line in lines) for i in range(20))
-
-
-def jsonl(**cells: Any) -> str:
-    """Twenty rows of these cells, likewise."""
-    return "".join(json.dumps(cells).replace("*", str(i)) + "\n" for i in range(20))
-
-
-def asked(start: Any) -> str:
-    answers = {"text": ["ox"], "answer_start": [start]}
-    return jsonl(question="which * ?", context="an ox and an ox", answers=answers)
 
 
 PARAGRAPHS = [
@@ -445,56 +415,6 @@ def test_own_tags_and_answers(
     assert (text, label) in there
     assert len(there) == 20
     assert says in capsys.readouterr().err
-
-
-NO_LISTS = "a word, or words as text; tags need CoNLL's columns, or lists of words in JSON lines or Parquet; --text"
-AS_TEXT = ("t.csv line 2: its label is ", "need JSON lines or Parquet")
-NOT_READ: list[tuple[Any, ...]] = [  # a file, columns if any are said, what the line must hold
-    ("t.conll", conll("Vera B-PER", "w*"), ("t.conll line 2: 1 columns where 2 are needed, a word first and its tag",)),
-    ("t.tsv", conll("Vera\tB-PER", "w*\tO") + "\nVera B-PER\n", ("t.tsv line 61: 1 columns where 2 are needed",)),
-    ("t.txt", conll("Vera B-PER", "w* O") + "\nNew York B-LOC\n", ("t.txt line 61: 3 columns where 2 are needed",)),
-    ("t.tsv", conll("10 000\tB-PRICE", "w*\tO"), ("t.tsv line 1: word '10 000': must not be empty, nor hold blanks",)),
-    ("t.tsv", conll("\tB-PRICE", "w*\tO"), ("t.tsv line 1: word '': must not be empty, nor hold blanks",)),
-    ("t.tsv", "# page\n" + conll("1\tVera\tB-PER\tO", "2\tw*\tO\tO"), ("t.tsv: its first column holds numbers",)),
-    ("t.conll", "Vera B-PER\nsaw O\n" * 20, ("t.conll: one sentence alone; a blank line ends each",)),
-    ("t.conll", conll("Vera B-PER", "w* 0"), ("t.conll line 2: tag '0': entities are tagged O, B-TYPE",)),
-    ("t.conll", conll("Vera PER", "w* O"), ("t.conll line 1: tag 'PER': entities are tagged O, B-TYPE",)),
-    ("t.jsonl", "".join(jsonl(question="q *", context="an ox", answers=one) for one in ("ox", ["ox"])),
-     Columns(kind="spans"), ("t.jsonl line 21: answers are", 'as {"text": [...], "answer_start": [...]}')),
-    ("t.bio", conll("B-PER Vera", "O w*"), ("t.bio line 1: tag 'Vera': entities are tagged O, B-TYPE",)),
-    ("t.tsv", "text\tlabel\n" + conll("V*\tB-PER", "w*\tO"), ("t.tsv line 2: every row has one tag", "--kind classes")),
-    ("t.csv", "text,label\n" + conll("V*,B-PER", "w*,O"), Columns(kind="tags"), ("line 2: every row has one tag",)),
-    ("t.jsonl", jsonl(tokens=["w*"], ner_tags=["B-X"]), ("t.jsonl line 1: every row has one tag",)),
-    ("t.jsonl", jsonl(words="t *", label="a") * 2, (f"t.jsonl line 1: {NO_LISTS}",)),
-    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']",x', "a *,y"), (f"line 2: {NO_LISTS}",)),
-    ("t.csv", "Tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), AS_TEXT),
-    ("t.csv", "tokens,label\n" + conll('"[\'a\', \'b*\']","[1, 0]"'), Columns(("tokens",)), AS_TEXT),
-    *(("t.jsonl", jsonl(tokens=words, ner_tags=["O", "B-X"]), ("t.jsonl line", "its words are a list as text"))
-      for words in ("['a', 'b*']", '["a" "b*"]', "[ 'a', 'b*' ]")),
-    ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), AS_TEXT),
-    ("t.csv", "text,label\n" + conll("a b*,['B-X' 'O']"), Columns(kind="tags"), AS_TEXT),
-    ("t.csv", "question,context,answers\n" + conll("q *,an ox,\"{'text': ['ox'], 'answer_start': [3]}\""), AS_TEXT),
-    *(("t.jsonl", jsonl(text="t *", label=[part] * 2), Columns(kind=kind), ("t.jsonl line 1: ", says))
-      for part in ([0, 4, "PER"], {"start": 0, "end": 4}, {"text": "ox", "answer_start": 1})
-      for kind, says in ((None, "spans of char"), ("labels", "spans of char"), ("tags", "entities are tagged"))),
-    ("t.jsonl", jsonl(text={"0": "t"}, label={"0": "*"}), ("line 1: its label is {'0'", "each list as a class")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(("source",), "target"),
-     ("t.jsonl line 1: its label is ['un 0', 'une 0']", "several references are not read")),
-    ("t.jsonl", jsonl(source="a text *", target=["un *", "une *"]), Columns(("source",), "target", "texts"),
-     ("it must be one text",)),
-    *(("t.jsonl", asked(start), ("t.jsonl line 1: no question of t can be learnt from", "or not at answer_start"))
-      for start in (14, "12.0", 99)),
-    ("t.jsonl", asked({}), ("t.jsonl line 1: answer_start is [{}]", "one number for each answer is needed")),
-    *(("t.json", json.dumps(table, indent=indent), ("t.json", "one object", 'orient="records"'))
-      for table in ({"text": {"0": "a"}}, {"text": ["a"], "label": ["b"]}, {"data": [{"text": "a"}]})
-      for indent in (None, 1)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NOT_READ, ids=lambda case: f"{case[0]}-{case[-1][-1][:40]}")
-def test_own_layouts_that_are_not_read(case: tuple[Any, ...], tmp_path: Path) -> None:
-    file, content, *columns, says = case
-    refused(lambda: data.load(str(write(tmp_path / file, content)), columns=[*columns, Columns()][0]), *says)
 
 
 def test_a_key_that_lacks_is_null(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -58,7 +58,6 @@ GROUPS = {
     r"bench\.studies": "a study; tests/test_bench.py makes it again",
     r"pocket\.make": "trains for up to an hour",
     r"pocket-12|pocket/(lm|ner|translate)": "fine-tunes a teacher first, for minutes",
-    r"methods/mc3kd\.py$|--student cbow-200": QUICK,
     r"methods/|bench/baselines/|figures mc3kd": SLOW,
 }
 
@@ -97,6 +96,9 @@ def commands() -> list[Command]:
 
 
 COMMANDS = commands()
+# Of the quick ones the first of each script, and of each command of the bench
+FIRST = {" ".join(command.words[1:4][: 1 + 2 * (command.words[1] == "-m")]): command
+         for command in reversed(COMMANDS) if command.group == QUICK}.values()  # fmt: skip
 
 
 class Parsed(Exception):
@@ -185,7 +187,7 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(command, marks=[pytest.mark.slow] * (command.group == SLOW))
+    [pytest.param(command, marks=[pytest.mark.slow] * (command not in FIRST))
      for command in COMMANDS if command.group in (QUICK, SLOW)],
     ids=str,
 )  # fmt: skip

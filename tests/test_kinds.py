@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import NEGATIVE, NEUTRAL, POSITIVE, ran, records, tiny_bert, word_tokenizer
-from test_input import write
+from content import write
 
 from common import data
 from common.args import CommonArgs

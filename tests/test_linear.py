@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import module_of, ran, records, stopped
+from conftest import module_of, ran, records
 from safetensors.numpy import load_file
 from sklearn.metrics import classification_report
 
@@ -58,14 +58,6 @@ def test_what_it_predicts_is_kept(easy: list[str], tmp_path: Path) -> None:
     assert first.shape == (200, 2)
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first.sum(1), 0, atol=1e-5)
-
-
-def test_what_it_refuses(easy: list[str], tmp_path: Path) -> None:
-    assert "has no paper" in stopped("linear", *easy, "--budget", "paper", "--out-dir", tmp_path)
-    assert "this method does" in stopped("linear", "--task", "pocket/ner", "--out-dir", tmp_path)
-    task = own.from_lists([f"this is text {i}" for i in range(60)], [0] * 30 + [1] * 30)
-    with pytest.raises(Exception, match="rows have one class; give more --budget"):
-        linear.fit(task, task.splits["train"].rows(range(5)), 3.0)
 
 
 def test_each_class_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

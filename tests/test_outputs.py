@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import POSITIVE, ran, records, sentences, stopped, word_tokenizer
-from test_input import refused
-from transformers import RobertaConfig, RobertaForSequenceClassification
+from conftest import POSITIVE, ran, records, refused, sentences, stopped
 
-from common import data, losses, models
+from common import data, losses
 from common.args import CommonArgs
 from common.tasks import Columns
 from common.teacher import get_teacher
@@ -104,8 +102,8 @@ def test_every_form_of_a_file_is_the_same_teacher(form: str, unlabelled: Path, b
 def test_from_texts_and_probabilities_to_a_student(unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
     """The walk of docs/teacher_as_data.md: the student learns, and the table says what its score is."""
     outputs = write(tmp_path, "csv by id")
-    argv = ["--variant", "kd", "--task", unlabelled, "--teacher-outputs", outputs, "--max-length", 16, "--lr", "3e-3"]
-    argv += ["--budget", 9600, "--out-dir", tmp_path / "runs", "--device", "cpu"]
+    argv = ["--variant", "kd", "--task", unlabelled, "--teacher-outputs", outputs, "--max-length", 16, "--lr", "5e-3"]
+    argv += ["--budget", 4800, "--out-dir", tmp_path / "runs", "--device", "cpu"]
     assert "dev agreement" in ran("mc3kd", *argv, "--init", backbone, "--student", "2x32")
     (record,) = records(tmp_path / "runs")
     assert record["primary"]["name"] == "agreement"
@@ -130,42 +128,6 @@ def test_rows_that_labels_alone_teach_need_them(unlabelled: Path, expert: Path, 
     held_out = data.load(str(half), tune=True).splits["held_out"]
     assert len(held_out) > 1
     assert None not in held_out.labels
-
-
-def csv_of(header: str, row: Any) -> str:
-    return "\n".join([header, *(",".join(map(str, found)) for i in range(200) if (found := row(i)))])
-
-
-IDS = "id,negative,positive"
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "says"),
-    [
-        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, 0.4 if i == 7 else 0.5]), "line 9: its probabilities sum to 0"),
-        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 0.5, "" if i == 7 else 0.5]), "line 9: output '' of 'positive'"),
-        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", "" if i == 0 else 0.5, 0.5]), "line 2: output '' of 'negative'"),
-        ("o.csv", csv_of(IDS, lambda i: [f"r{i}", 84.4, 15.6]), "line 2: its numbers sum to 100, as percentages do"),
-        ("o.csv", csv_of("label,score", lambda i: ["positive", 0.9]), "has the best class alone"),
-        ("o.csv", f"{IDS}\n", "o.csv: no rows"),
-        ("o.jsonl", "{}\n{}\n", "o.jsonl: no rows"),
-        ("o.csv", csv_of(IDS, lambda i: [f"x{i}" if i == 7 else f"r{i}", 0.5, 0.5]), "no outputs for 1 of 200 rows"),
-        ("o.csv", csv_of(IDS, lambda i: [f"r{i % 199}", 0.5, 0.5]), "id 'r0' stands twice"),
-        ("o.csv", csv_of("negative,positive", lambda i: [0.5, 0.5] if i < 151 else []), "151 rows, train has 200"),
-        ("o.csv", csv_of("name,model", lambda i: ["a", "b"]), "needs a column of numbers for each class"),
-        ("o.jsonl", '{"p": [1, 2]}\n{"p": [1, 2]}', "needs a column of numbers for each class, or what pipeline"),
-        ("o.jsonl", "\n".join(f'[{{"label": "{x}", "score": 1}}]' for x in "aab"), "line 1: lacks b; every class"),
-        ("o.jsonl", '[{"label": "a", "score": 1}]\n[1]', "line 2: lacks a"),
-        ("o.jsonl", '[{"label": "a", "score": "x"}]\n' * 2, "line 1: output 'x' of 'a' is no finite number"),
-        ("o.jsonl", '[{"label": "a", "score": NaN}]\n' * 2, "line 1: output nan of 'a' is no finite number"),
-    ],
-    ids=lambda value: str(value)[-40:],
-)
-def test_a_bad_file_of_outputs_is_one_line(
-    file: str, content: str, says: str, unlabelled: Path, tmp_path: Path
-) -> None:
-    (tmp_path / file).write_text(content)
-    refused(lambda: data.load(str(unlabelled), columns=Columns(outputs=str(tmp_path / file))), says)
 
 
 @pytest.mark.parametrize(("places", "classes"), [(2, 40), (2, 30), (3, 100)])
@@ -195,19 +157,6 @@ def test_outputs_of_other_classes_and_of_dev(unlabelled: Path, tmp_path: Path, c
     task = data.load(str(folder), columns=by_id)
     assert "50 of its rows are dev's" in capsys.readouterr().err
     assert task.task.metrics[0] == "accuracy"
-    (folder / "train.csv").write_text((folder / "train.csv").read_text().replace(",positive", ",fine"))
-    refused(lambda: data.load(str(folder), columns=by_id), "label 'fine' is unknown", "negative")
-    table(folder / "dev.csv", "id,text,label", [*rows[150:], rows[150]])
-    refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 52: id 'r150' stands twice")
-    table(folder / "dev.csv", "id,text,label", rows[:50])
-    refused(lambda: data.load(str(folder), columns=by_id), "dev.csv line 2: id 'r0' stands in train too")
-    table(tmp_path / "numbered.csv", "LABEL_0,LABEL_1", probabilities())
-    table(folder / "train.csv", "id,text,label", rows)
-    (folder / "dev.csv").unlink()
-    numbered = Columns(outputs=str(tmp_path / "numbered.csv"))
-    refused(lambda: data.load(str(folder), columns=numbered), "does not say which class is which")
-    few = Columns(outputs=numbered.outputs, label_map="0=negative")
-    refused(lambda: data.load(str(folder), columns=few), "must name each output of the teacher once")
 
 
 def test_a_table_of_which_a_column_says_the_splits(tmp_path: Path) -> None:
@@ -249,32 +198,3 @@ def test_a_row_without_a_label_has_no_label_loss() -> None:
     assert logits.grad[1] == 0
     assert logits.grad[0] != 0
     assert losses.label_loss(torch.randn(2, 2), torch.tensor([-100, 1]))[0] == 0
-
-
-@pytest.fixture
-def roberta(tmp_path: Path) -> Path:
-    """A checkpoint of another family with another vocabulary."""
-    words = word_tokenizer().get_vocab()
-    tokenizer = type(word_tokenizer())(vocab={word: i for i, word in enumerate(sorted(words))}, model_max_length=60)
-    config = RobertaConfig(vocab_size=len(words) + 1, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-                           intermediate_size=64, max_position_embeddings=64, pad_token_id=0)  # fmt: skip
-    models.save(RobertaForSequenceClassification(config).base_model, tokenizer, tmp_path / "roberta", "")
-    return tmp_path / "roberta"
-
-
-def test_a_teachers_students_read_its_tokens(roberta: Path, expert: Path, glue: Path, tmp_path: Path) -> None:
-    argv = ["--task", "sst2", "--data-dir", glue, "--teacher", expert, "--student", "2x32", "--variant", "kd"]
-    argv += ["--max-length", 16, "--budget", 640, "--out-dir", tmp_path / "runs", "--device", "cpu"]
-    assert "a roberta of" in stopped("mc3kd", *argv, "--init", roberta)
-    assert "names several" in stopped("mc3kd", *argv, "--teacher", f"{expert},{roberta}")
-
-
-def test_what_outputs_cannot_do(unlabelled: Path, backbone: Path, tmp_path: Path) -> None:
-    argv = ["--task", unlabelled, "--teacher-outputs", write(tmp_path, "csv by id"), "--out-dir", tmp_path / "runs"]
-    for method, more, says in [
-        ("xtc", [], "reads the teacher's layers, and has class probabilities alone here; --variant finetune,kd works"),
-        ("mc3kd", ["--variant", "kd"], "has no tokenizer; --init MODEL gives the student"),
-        ("cmow", ["--variant", "kd", "--augment", 2, "--teacher", backbone], "is outputs alone, without new texts'"),
-        ("xtc", ["--variant", "kd", "--teacher", backbone, "--student", "2x32"], "give --init MODEL"),
-    ]:
-        assert says in stopped(method, *argv, "--max-length", 16, *more)

@@ -80,7 +80,7 @@ def test_columns_prefixes_seeds_and_splits(task: str) -> None:
     """A smaller size is a prefix, another seed is other data, and no sentence is in two splits."""
     names = pocket.COLUMNS[task]
     parts: dict[str, set[str]] = {"train": set(), "dev": set(), "test": set()}
-    for split, seed in itertools.product(pocket.SPLITS[task], (0, 1)):
+    for split, seed in [*((split, 0) for split in pocket.SPLITS[task]), ("train", 1)]:
         columns = rows(task, split, seed)
         assert list(columns) == [*names, *(["label"] if task in LABELLED else []), "id"]
         assert pocket.generate(task, split, 7, seed) == {name: column[:7] for name, column in columns.items()}

@@ -15,7 +15,6 @@ import torch
 from conftest import ROOT, blocks, module_of, outside, ran, sentences, tiny_bert, word_tokenizer
 from safetensors.numpy import load_file
 from scipy.special import softmax
-from transformers import BertForTokenClassification
 
 from bench import predict
 from common import data, models, outputs, parallel, results
@@ -177,33 +176,3 @@ def test_the_pages_graph_of_a_packed_student(tmp_path: Path) -> None:
     models.save(student("packed"), word_tokenizer(), tmp_path / "packed", "", max_length=16)
     code = "\n".join([f"texts, folder = {TEXTS!r}, 'packed'", *blocks("ship.md")[1:4], "print(*logits.shape)"])
     assert outside(tmp_path, code).split("\n")[-2] == "4 2"
-
-
-WRONG = [
-    ("nowhere", "texts.csv", "", "no student is there"),
-    ("tags", "texts.csv", "", "BertForTokenClassification gives no class or score of a text"),
-    ("student", "absent.csv", "", "absent.csv: cannot be read"),
-    ("student", "texts.csv", "--text body", "texts.csv: no column body, it has text, more; --text COLUMN names"),
-    ("student", "other.csv", "", "other.csv: no column text, it has a, b; --text COLUMN names"),
-    ("trained", "texts.csv", "", "texts.csv: no column body, it has text, more"),
-    ("trained", "texts.csv", "--text text,more", "--text text,more: 1 are needed, in training they were body"),
-    ("student", "number.jsonl", "", "number.jsonl line 1: 5 is no text"),
-    ("student", "texts.csv", "--out texts.csv", "--out texts.csv: exists"),
-]
-
-
-@pytest.mark.parametrize(("folder", "table", "more", "says"), WRONG)
-def test_what_is_refused(
-    folder: str, table: str, more: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, model in (("student", student("plain")), ("tags", BertForTokenClassification(tiny_bert().config))):
-        models.save(model, word_tokenizer(), Path(name), "")
-    models.save(student("plain"), word_tokenizer(), Path("trained"), "")
-    Path("trained", "args.json").write_text('{"text": ["body"]}')
-    Path("texts.csv").write_text("text,more\nx,y\n")
-    Path("other.csv").write_text("a,b\nx,y\n")
-    Path("number.jsonl").write_text('{"text": 5}')
-    with pytest.raises(BadInput) as wrong:
-        said(monkeypatch, folder, table, *more.split())
-    assert says in str(wrong.value)

@@ -9,7 +9,6 @@ import os
 import re
 import resource
 import shutil
-import sys
 import time
 import tomllib
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from transformers import BertForSequenceClassification
 
-from common import __version__, args, data, models, results, train
+from common import __version__, data, models, results, train
 from common.args import BadInput
 
 # --- the sources ---------------------------------------------------------------------------------------------
@@ -248,21 +247,6 @@ def test_a_users_file_where_a_folder_is_needed(place: str, small: list[str], tmp
     path.write_text("a user's")
     assert str(path) in stopped("mc3kd", *small, "--out-dir", tmp_path / "out")
     assert path.read_text() == "a user's"
-
-
-def test_a_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
-    with pytest.raises(BadInput, match=f"--out-dir {tmp_path}/a/b: {tmp_path} cannot be written to"):
-        args.check_place("--out-dir", f"{tmp_path}/a/b")
-
-
-def test_a_name_that_is_not_in_the_locales_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blanks and umlauts are names like others, unless the user turned UTF-8 off: one line before anything is made."""
-    args.check_place("--out-dir", str(tmp_path / "\xfc b"))
-    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
-    args.check_place("--out-dir", str(tmp_path / "u b"))
-    with pytest.raises(BadInput, match=r"--out-dir .*\\xfc b'?: this locale's names are not UTF-8; with PYTHONUTF8=1"):
-        args.check_place("--out-dir", str(tmp_path / "\xfc b"))
 
 
 def test_too_little_memory_is_one_line(small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,44 +309,6 @@ def test_a_loss_that_is_not_finite_ends_with_step_and_ids(method: str, easy: lis
     assert not records(tmp_path)
 
 
-WRONG = [
-    ("mc3kd", "--variant mc3kd --student 5x16", "--student: 5 layers"),
-    ("mc3kd", "--variant pkd-skip --student 2x16", "--student 2x32"),
-    ("mc3kd", "--init pocket --student 2x128", "--init random works"),
-    ("mc3kd", "--max-length 65", "--max-length 65: the teacher has 64 positions"),
-    ("mc3kd", "--limit 5 --tune", "--tune: 5 training examples are too few"),
-    ("dynakd", "--variant dynakd --pool /no/folder", "--teacher /no/folder"),
-    ("mc3kd", "--precision fp16", "--precision fp16: needs a CUDA device"),
-    ("mc3kd", "--teacher pocket", "--teacher pocket: reads only the pocket suite"),
-    ("cka", "--variant mse --student 2x16", "--student 2x32"),
-    ("cka", "--variant cka --student 2x16 --layer-map 1,9", "--layer-map 1,9"),
-    ("cka", "--variant cka --student 2x16 --budget 32", "--budget 32"),
-    (
-        "cka",
-        "--variant cka --student 2x16 --pretraining-max-length 65",
-        "--pretraining-max-length 65: the teacher has 64",
-    ),
-    ("efficient_attention", "--max-length 128 --short-length 65", "--short-length 65: the teacher has 64 positions"),
-    ("cmow", "--student hybrid-3-9 --init general --budget 32", "--budget 32"),
-    ("xtc", "--student 2x16", "--student 2x16"),
-    ("xtc", "--student 2x32 --keep 1,9", "--keep 1,9"),
-    ("xtc", "--student 2x32 --variant xtc --stages 2 --budget 32", "--budget 32"),
-    ("efficient_attention", "--variant distil --short-length 16 --budget 32", "--budget 32"),
-]
-
-
-@pytest.mark.parametrize(("method", "typed", "says"), WRONG, ids=[" ".join(row[:2]) for row in WRONG])
-def test_what_a_teacher_shows_to_be_wrong(method: str, typed: str, says: str, easy: list[str], tmp_path: Path) -> None:
-    """One line, exit code 2, no row begun."""
-    code, _, err = call(method, *easy, *typed.split(), "--out-dir", tmp_path)
-    told = ("warning: ", "teacher ")  # the first of these trains the teacher, and says why
-    (line,) = (line for line in err.splitlines() if not line.startswith(told))
-    assert code == 2
-    assert line.startswith("error: ")
-    assert says in line
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
 # --- the two baselines are the same from every script --------------------------------------------------------
 
 
@@ -402,7 +364,7 @@ def test_a_file_dropped_into_methods_passes_everything_unaided(tmp_path: Path) -
     for here, there in {"bench/baselines/minilm": "methods/dropped", '"minilm"': '"dropped"', "[2]": "[1]"}.items():
         source = source.replace(here, there)
     (tmp_path / "copy" / "methods" / "dropped.py").write_text(source, encoding="utf-8")
-    files = [f"tests/test_{name}.py" for name in ("scripts", "args", "own_data", "bench", "docs", "safety", "input")]
+    files = [f"tests/test_{name}.py" for name in ("scripts", "args", "own_data", "bench", "docs", "safety", "refusals")]
     which = "dropped or every_script_is_found or one_name or lower_end or matrices or importing or tour"
     which = f"({which}) and not unaided"
     command = [sys.executable, "-m", "pytest", "-m", "not slow", "-k", which, *files]

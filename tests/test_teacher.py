@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,10 +16,22 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from conftest import FAMILIES, LISTED, WIDE, bert_config, ran, records, stopped, tiny_bart, tiny_bert, word_tokenizer
+from conftest import (
+    FAMILIES,
+    LISTED,
+    WIDE,
+    bert_config,
+    other_words,
+    ran,
+    records,
+    stopped,
+    tiny_bart,
+    tiny_bert,
+    word_tokenizer,
+)
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, T5Config
 from transformers.utils.logging import disable_progress_bar
@@ -118,8 +128,6 @@ def test_a_teacher_is_frozen_and_the_same_whoever_loads_it(
     assert found[1].signature == found[2].signature != found[0].signature
     assert train.weights_digest(found[1].model.state_dict()) == train.weights_digest(found[2].model.state_dict())
     assert len([path for path in (tmp_path / "cache" / "teachers").iterdir() if path.is_dir()]) == 1
-    with pytest.raises(BadInput, match=r"--teacher-epochs 0: .* has no head for sst2"):
-        get_teacher(some(teacher_epochs=0), sst2, str(backbone))
 
 
 def test_a_teacher_whose_head_no_row_reads_is_left_as_it_is(easy: list[str], tmp_path: Path) -> None:
@@ -230,13 +238,6 @@ def test_outputs_without_names_are_named_by_hand(
     five = saved(tmp_path / "five", tiny_bert(3, 32, num_labels=5))
     assert get_teacher(some(**given), sst2, str(five)).pretrained == str(five)
     assert "its head has 5 outputs, sst2 2; a new one is fine-tuned" in capsys.readouterr().err
-    for where, wrong, says in (
-        (folder, "0=negative", "must name each output of the teacher once, 0=NAME,1=NAME"),
-        (folder, "0=negative,1=odd", "negative, odd"),
-        (five, "0=negative", "0=NAME,1=NAME,2="),
-    ):
-        with pytest.raises(BadInput, match=says):
-            get_teacher(some(teacher=str(where), label_map=wrong), sst2)
 
 
 def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,40 +270,6 @@ def test_a_teacher_in_half_precision_gives_float32(precision: Any, expert: Path,
     # a dozen roundings to 8 bits, in a model whose logits are about 3
     torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=0.3)
     assert not torch.equal(found.logits, expected.logits)
-
-
-def edit(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
-    change(tensors := load_file(folder / "model.safetensors"))
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-
-
-def without(part: str) -> Callable[[Path], None]:
-    return lambda folder: edit(folder, lambda t: [t.pop(name) for name in list(t) if part in name] or pytest.fail(part))
-
-
-WORDS = {str(i): i for i in range(99)}
-SPOILT: dict[str, tuple[str, Callable[[Path], Any]]] = {  # what is said, what was done
-    "cut": ("damaged model.safetensors",
-            lambda f: os.truncate(path := f / "model.safetensors", path.stat().st_size - 1)),
-    "a layer less": ("weights are not in its file", without("layer.1.attention")),
-    "no head": ("the first is classifier.bias", without("classifier")),
-    "not finite": ("classifier.bias is not finite", lambda f: edit(f, lambda t: t["classifier.bias"].fill_(math.nan))),
-    "no tokenizer": ("no tokenizer", lambda f: [path.unlink() for path in f.glob("*token*")]),
-    "no weights": ("no model.safetensors.*save_pretrained", lambda f: (f / "model.safetensors").unlink()),
-    "other words": ("its tokenizer has 104 words, the model 31 embeddings",
-                    lambda f: type(word_tokenizer())(vocab=WORDS).save_pretrained(f)),
-    "no configuration": ("config.json", lambda f: (f / "config.json").write_text("{")),
-    "another width": ("weights cannot be loaded", lambda f: write_json(
-        f / "config.json", json.loads((f / "config.json").read_text()) | {"hidden_size": 33})),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", SPOILT)
-def test_what_is_no_teacher(what: str, expert: Path, sst2: TaskData, tmp_path: Path) -> None:
-    says, spoil = SPOILT[what]
-    spoil(Path(shutil.copytree(expert, tmp_path / "bad")))
-    with pytest.raises(BadInput, match=f"--teacher {re.escape(str(tmp_path / 'bad'))}.*{says}"):
-        get_teacher(some(), sst2, str(tmp_path / "bad"))
 
 
 # --- kept outputs --------------------------------------------------------------------------------------------
@@ -443,11 +410,7 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     expert: Path, backbone: Path, sst2: TaskData, tmp_path: Path
 ) -> None:
     """And a checkpoint of as many other words is no start for a student of this teacher's tokens."""
-    words = list(reversed(word_tokenizer().get_vocab()))
-    shutil.copytree(expert, other := tmp_path / "other")
-    models.save(tiny_bert(3, 32), type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}), other, "")
-    for name in ("model.safetensors", "config.json"):
-        shutil.copy(expert / name, other)
+    other_words(Path(shutil.copytree(expert, other := tmp_path / "other")))
     by_f1 = replace(sst2, task=replace(sst2.task, metrics=("macro_f1", *sst2.task.metrics)))
     args = some(out_dir=str(tmp_path))
     found = [get_teacher(args, *one) for one in ((sst2, str(expert)), (by_f1, str(expert)), (sst2, str(other)))]
@@ -455,11 +418,6 @@ def test_an_evaluation_has_the_metrics_and_the_tokens_that_are_asked(
     assert found[2].metrics["dev"]["accuracy"] < found[0].metrics["dev"]["accuracy"]
     assert not run_module.other_words(str(backbone), found[0].tokenizer)
     assert run_module.other_words(str(other), found[0].tokenizer)
-
-
-def other_words(folder: Path) -> None:
-    words = list(reversed(word_tokenizer().get_vocab()))
-    type(word_tokenizer())(vocab={word: i for i, word in enumerate(words)}, model_max_length=64).save_pretrained(folder)
 
 
 def other_activation(folder: Path) -> None:
@@ -539,7 +497,7 @@ def test_a_student_copies_what_init_and_keep_say(
     assert all(p.requires_grad for p in student.parameters())
 
 
-def test_a_random_start_follows_the_seed_and_other_starts_are_refused(
+def test_a_random_start_follows_the_seed(
     backbone: Path, sst2: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -551,14 +509,6 @@ def test_a_random_start_follows_the_seed_and_other_starts_are_refused(
     digests = [train.weights_digest(row.student().state_dict()) for row in rows]
     assert [(row.started_from, row.lr) for row in rows] == [("random", 2e-3)] * 3
     assert digests[0] == digests[1] != digests[2]
-    for shape, init, keep, says in (
-        ("2x16", "pretrained", "first", "the student is 16 wide, the checkpoint 32"),
-        ("4x32", "teacher", "first", "has 3 layers to copy from, the student 4"),
-        ("2x32", "teacher", "1,2,3", "names 3 layers, the student has 2 of 3"),
-        ("2x32", "no/such-model", "first", "--init no/such-model: is no folder here and cannot be had from the hub"),
-    ):
-        with pytest.raises(BadInput, match=says):
-            Run(CommonArgs(student=shape, init=init, keep=keep), "some", "kd", sst2, guide, 1).student()
 
 
 @pytest.mark.parametrize(
@@ -616,17 +566,6 @@ def test_attention_inputs_are_what_the_projections_gave(family: str) -> None:
         for name, found in zip(names, attention.attention_inputs(model, outputs, layer), strict=True):
             assert torch.equal(found, hooked[name][layer - 1]), (name, layer)
             assert found.requires_grad
-    for layer in (0, 5):
-        with pytest.raises(BadInput, match=f"layer {layer}: the model's layers are 1 to 4"):
-            attention.attention_inputs(model, outputs, layer)
-
-
-@pytest.mark.parametrize("family", ["roberta-prelayernorm", "xlnet", "gpt2"])
-def test_attention_inputs_of_other_families_are_refused(family: str) -> None:
-    """Where a layer normalises its input first, its projections see something else."""
-    config = AutoConfig.for_model(family, **FAMILIES.get(family, WIDE))
-    with pytest.raises(BadInput, match=f"of a {family} cannot be had; one of bert, "):
-        attention.attention_inputs(AutoModelForSequenceClassification.from_config(config), SimpleNamespace(), 1)
 
 
 def test_a_copy_of_the_teacher_shares_nothing_with_it() -> None:
@@ -652,8 +591,6 @@ def test_students_of_an_encoder_decoder() -> None:
     model: Any = tiny_bart(3)
     assert models.stack_depths(models.keep_layers(model, "spread", 4).config) == [2, 2]
     assert (len(model.model.encoder.layers), len(model.model.decoder.layers)) == (2, 2)
-    with pytest.raises(BadInput, match="as many layers on both sides"):
-        models.keep_layers(model, "first", 3)
     # a decoder's layers know their places in the cache
     assert model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, do_sample=False).shape[0] == 1
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from transformers import set_seed
 
 from common import args as arguments
-from common import losses, models, parallel, results, train
+from common import losses, parallel, results, train
 from common.args import BadInput, CommonArgs, Interrupted
 from common.run import task_runs
 from common.selection import Selection
@@ -355,9 +355,6 @@ def test_activations_that_are_computed_again(tmp_path: Path) -> None:
         held.append(sum(sizes))
     assert curves[1] == pytest.approx(curves[0], rel=1e-6)
     assert held[1] < held[0] / 2
-    model.supports_gradient_checkpointing = False
-    with pytest.raises(BadInput, match="--gradient-checkpointing: bert does not support it"):
-        models.checkpoint_activations(model)
 
 
 # --- checkpoints ---------------------------------------------------------------------------------------------

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import word_tokenizer
+from conftest import refused, word_tokenizer
 from scipy.special import log_softmax
-from test_input import refused
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertTokenizer
 
 from common.args import BadInput
 from common.data import load
 from common.parallel import mean
+from common.tasks import TaskData
 from common.train import Ledger, split_batch
 from methods import cmow
 from methods.cmow import encoder_sizes, ordered_product, prefix_products
@@ -145,7 +145,7 @@ def test_general_distillation_in_parts_of_a_batch() -> None:
         close(found, expected)
 
 
-def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
+def test_first_embeddings_are_those_of_the_folder(tmp_path: Path, sst2: TaskData) -> None:
     made, net = model(kind=cmow.MatrixEmbeddingForMaskedLM), model(num_labels=3, seed=1)
     made.save_pretrained(tmp_path)
     cmow.load_embeddings(net.embeddings, tmp_path)
@@ -154,13 +154,13 @@ def test_first_embeddings_are_those_of_the_folder(tmp_path: Path) -> None:
         cmow.load_embeddings(model("hybrid-3-9").embeddings, tmp_path)
     words = word_tokenizer()  # a folder of as many words, which are others
     BertTokenizer(vocab={word.upper(): i for word, i in words.get_vocab().items()}).save_pretrained(tmp_path)
-    run: Any = SimpleNamespace(teacher=SimpleNamespace(tokenizer=words), task=load("pocket/sst2", None))
+    run: Any = SimpleNamespace(teacher=SimpleNamespace(tokenizer=words), task=sst2)
     run.settings = {"diffcat": False}
     refused(lambda: cmow.build_student(cmow.Args(), run, str(tmp_path)), "has other words")
 
 
-def test_stsb_has_21_classes() -> None:
-    task = load("pocket/stsb", None)
+def test_stsb_has_21_classes(glue: Path) -> None:
+    task = load("stsb", str(glue))
     short = replace(task.splits["train"], labels=[0.0, 1.0, 1.05, 2.5, 4.97, 5.0])  # 2.5: between classes 7 and 8
     refused(lambda: cmow.stsb_classes(replace(task, task=replace(task.task, name="films"))), "is not STS-B")
     classes = cmow.stsb_classes(replace(task, splits=task.splits | {"train": short}))

@@ -14,7 +14,6 @@ import pytest
 import torch
 from conftest import bert_config, draw, word_tokenizer
 from test_attention import LIBRARY, of_the_library
-from test_input import refused
 from torch import Tensor
 from transformers import BertForMaskedLM
 
@@ -127,7 +126,7 @@ def test_both_orders_share_one_budget(teacher: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("family", LIBRARY)
 def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None:
     """The library's Longformer, BigBird and Nystromformer: kept as converted models, whole and halved, below the heads
-    of all kinds of tasks; trained further before the task, and refused for another attention."""
+    of all kinds of tasks; trained further before the task."""
     tokenizer, name = word_tokenizer(), attention.LIBRARY[family][0]
     theirs = of_the_library(family, vocab_size=31, pad_token_id=0)
     models.save(theirs, tokenizer, tmp_path / "published", "")
@@ -154,9 +153,6 @@ def test_published_long_models_are_teachers(family: str, tmp_path: Path) -> None
         kept = masking.load_masked_lm(whole)[0].eval()
         expected = attention.from_library(theirs).eval()(input_ids=ids, global_attention_mask=torch.zeros_like(ids))
         assert torch.equal(kept(input_ids=ids, global_attention_mask=torch.zeros_like(ids)).logits, expected.logits)
-    refused(lambda: long.long_teacher(replace(args, attention="lsg"), TASKS["sst2"]), f"give --attention {name}")
-    refused(lambda: long.long_teacher(replace(args, window=8), TASKS["sst2"]), "leave it out")
-    refused(lambda: long.long_teacher(replace(args, init="random"), TASKS["sst2"]), "--init random: the teacher")
 
 
 def test_all_rows_start_from_a_fine_tuned_teachers_head(tmp_path: Path) -> None:
@@ -202,9 +198,6 @@ def test_a_teachers_soft_labels_are_of_what_the_student_reads(tmp_path: Path) ->
     models.save(model, word_tokenizer(), tmp_path, "")
     assert ea.teacher_length(replace(args, variant="kd,convert-distil"), task) == 32
     assert ea.teacher_length(replace(args, short_length=64), task) == 64
-    refused(lambda: ea.teacher_length(args, task), "or --max-length 32")
-    pocket = replace(args, teacher="pocket", max_length=129)
-    refused(lambda: ea.teacher_length(pocket, SimpleNamespace(task=TASKS["sst2"])), "the teacher reads 128 tokens")
     attention.convert(model, "bigbird", 64)
     models.save(model, word_tokenizer(), tmp_path, "")
     assert ea.teacher_length(args, task) == 64
