@@ -373,8 +373,6 @@ def jobs_of(row: Entry, table: dict[str, Any], folder: Path, point: dict[str, An
                 args, data = parsed[values]
                 args = replace(args, seed=seed)
                 args.check()
-                if len(args.tasks) != 1:
-                    raise BadInput(f"tasks: {task!r} must be one task")
                 parts = [words_of(point or {}), variant if len(variants) > 1 else "", f"of {budget}" if budget else ""]
                 jobs.append(Job(row.label, task, seed, (row.script, *command), args, " ".join(filter(None, parts)),
                                 data, (int(row.late), rung)))  # fmt: skip

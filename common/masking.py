@@ -131,4 +131,7 @@ def load_masked_lm(name: str) -> tuple[PreTrainedModel, bool]:
             " rows without a stage before the task, of cka.py --pretraining off, of cmow.py --init random"
         )
     model, absent = models.read_model(name, config, AutoModelForMaskedLM)
+    for key, weights in model.named_parameters():
+        if key in absent and key.endswith("bias"):  # the library leaves Longformer's as the memory was
+            nn.init.zeros_(weights)
     return model, not absent and parse_model(name)[1] is None

@@ -113,7 +113,7 @@ def read_model(name: str, config: PreTrainedConfig, auto: Any, dtype: torch.dtyp
     absent = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     if lost := [key for key in absent if in_body(model, key)]:
         raise BadInput(f"{argument} {name}: {len(lost)} weights are not in its file, the first is {lost[0]}")
-    check_finite(model, f"{argument} {name}")
+    check_finite(model, f"{argument} {name}", absent)
     return model, absent
 
 
@@ -132,10 +132,11 @@ def in_body(model: PreTrainedModel, key: str) -> bool:
     return key.startswith(f"{model.base_model_prefix}.") and ".pooler." not in key
 
 
-def check_finite(model: nn.Module, what: str) -> None:
-    """Raise `BadInput` for weights that are not finite: of such a model every figure would be wrong."""
+def check_finite(model: nn.Module, what: str, absent: Collection[str] = ()) -> None:
+    """Raise `BadInput` for weights that are not finite: of such a model every figure would be wrong. Those that are
+    `absent` from its file are not looked at: the library leaves some of them as the memory was."""
     for name, weights in model.named_parameters():
-        if not torch.isfinite(weights).all():
+        if name not in absent and not torch.isfinite(weights).all():
             raise BadInput(f"{what}: its {name} is not finite; another file, or in training a lower --lr, would do")
 
 

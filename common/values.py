@@ -43,7 +43,7 @@ def check_place(argument: str, place: str | None, file: bool = False) -> None:
         if not str(path).isascii() and sys.getfilesystemencoding() != "utf-8":  # the libraries write no other names
             raise BadInput(f"{argument} {place!a}: this locale's names are not UTF-8; with PYTHONUTF8=1 they would be")
         if file and path.is_dir():
-            raise BadInput(f"{argument} {place!r}: is a folder; give a file")
+            raise BadInput(f"{argument} {place}: is a folder; give a file")
         there = next(path for path in (*([] if file else [path]), *path.parents) if os.path.exists(path))
         if not there.is_dir():
             raise BadInput(f"{argument} {place}: {there} is not a folder")

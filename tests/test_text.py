@@ -20,8 +20,9 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, NEUTRAL, ROOT, bert_config, ran, word_tokenizer
 from safetensors.torch import load_file
+from test_attention import of_the_library
 from torch.nn.functional import cross_entropy
-from transformers import BertForMaskedLM
+from transformers import AutoModel, BertForMaskedLM
 
 import pocket
 from common import corpus, data, masking, models, text
@@ -361,3 +362,18 @@ def test_a_head_is_trained_above_a_body_that_stays(tmp_path: Path, monkeypatch: 
     assert all(torch.equal(value, body[name]) for name, value in model.bert.state_dict().items())
     assert (stage.ledger.teacher_examples, stage.ledger.student_examples, stage.ledger.steps) == (60 * 32, 0, 0)
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("family", ["longformer", "big_bird", "nystromformer"])
+def test_a_head_that_is_not_in_the_file_is_not_what_the_memory_held(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models.save(of_the_library(family, AutoModel, vocab_size=31), word_tokenizer(), tmp_path, "")
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        model, complete = masking.load_masked_lm(str(tmp_path))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not complete
+    assert all(weights.isfinite().all() for weights in model.parameters())
