@@ -230,9 +230,10 @@ def load_kept(folder: Path) -> Any:
 def save_torch_int8(folder: Path) -> int:
     """Save the float32 model; the bytes of what it holds when torch has rounded its linears."""
     save_packed(32, folder)
-    held = io.BytesIO()
-    torch.save(load_torch_int8(folder).state_dict(), held)
-    return held.tell()
+    model = load_torch_int8(folder)
+    linears = [m._weight_bias() for m in model.modules() if isinstance(m, torch.ao.nn.quantized.dynamic.Linear)]
+    floats = sum(4 * p.numel() for p in model.parameters())
+    return floats + sum(weight.numel() + 4 * bias.numel() for weight, bias in linears)
 
 
 def load_torch_int8(folder: Path) -> Any:
