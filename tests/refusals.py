@@ -688,7 +688,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda _: pages.kept("nowhere"), "nowhere: has no checked-in result"),
         (lambda _: pages.chosen("arena", "nobody"), "arena: has no row nobody"),
         (no_such_line, "docs/tables.toml: arena has no row nobody"),
-        (lambda _: pages.filled("by <!-- highest arena kd - mse-kd -->+1<!-- end -->"), "<!-- highest -->: a mark has no"),
+        (lambda _: pages.filled("<!-- highest arena kd -->+1<!-- end -->"), "<!-- highest -->: a mark has no end"),
         (lambda _: pages.filled("<!-- score arena kd -->+1"), "<!-- score -->: a mark has no end, or is of no kind"),
         (lambda _: pages.said("lower", "arena mse-kd - kd, grammar"), "a page says that arena mse-kd - kd, grammar is"),
     ],
