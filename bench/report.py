@@ -110,7 +110,8 @@ def draw_arena(found: Table, path: Path, title: str = "") -> bool:
         figure.suptitle(title or rows[0].kind, fontsize=9)
         figure.get_layout_engine().set(w_pad=0.1)  # the last number of the axis would be cut
         axes.grid(axis="x", alpha=0.3)
-        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        if axes.get_legend_handles_labels()[1]:
+            figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return True
 
 
