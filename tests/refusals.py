@@ -403,10 +403,8 @@ ROWS: dict[str, list[Row]] = {
         ("t.csv", sheet(), "--kind spans", "t.csv line 2: spans need a question and its context ... QUESTION,CONTEXT"),
         ("squad:train.json", squad(answers=[]), "", "train.json question q: answers are ... one text or more"),
         ("t.jsonl", jsonl(question="q *", context="an ox", answers=["ox"]), "--kind spans", "t.jsonl line 1: answers"),
-        *(("t.jsonl", asked(start), "", "line 1: no question of t can be learnt ... or not at answer_start")
-          for start in (14, "12.0", 99)),
         ("t.jsonl", asked({}), "", "t.jsonl line 1: answer_start is [{}] ... one number for each answer is needed"),
-        ("squad:train.json", squad(answers=[{"text": "dull", "answer_start": 2}]), "", "no question of squad can be"),
+        ("squad:train.json", squad(answers=[{"text": "dull", "answer_start": 2}]), "", "no question of squad has its"),
     ],
     "common/kinds/texts.py": [
         (lambda _: data.encode(pocket_gpt2("pocket")[1], JUDGE, TASKS["lm"], 20), "max length 20: lm has 5 tokens,"),

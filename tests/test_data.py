@@ -272,17 +272,18 @@ def test_conll_columns(name: str, marked: bool, texts: list[str], tmp_path: Path
 
 
 def test_questions_in_json(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """SQuAD's layout; an offset that is missing is looked for; an answer that is not there is not learnt from."""
-    answers = [[{"text": "none"}, {"text": "film"}], [{"text": "film", "answer_start": 3}], [{"text": "none"}]]
-    asked = [QUESTION | {"id": name, "answers": said} for name, said in zip("rst", answers, strict=True)]
-    content = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": [QUESTION, *asked]}]}]})
+    """SQuAD's layout; an offset that is wrong or missing is looked for, and what is not found is not learnt from."""
+    answers = [{"text": "none"}, {"text": "film", "answer_start": 3}]
+    questions = [QUESTION, QUESTION | {"id": "r", "answers": answers}, QUESTION | {"answers": answers[:1]}]
+    content = json.dumps({"data": [{"paragraphs": [{"context": "a fine film", "qas": questions}]}]})
     for part in ("train-v1.1.json", "dev-v1.1.json"):
         write(tmp_path / part, content)
     task = data.load("squad", str(tmp_path))
     assert task.splits["train"].ids == ["q", "r"]
-    labels = [[("fine", 2)], [("film", 7), ("none", -1)], [("film", -1)], [("none", -1)]]
-    assert task.splits["dev"].labels == labels
-    assert "2 of 4 questions left out, their answer is not in the context, or not at" in capsys.readouterr().err
+    assert task.splits["dev"].labels == [[("fine", 2)], [("film", 7), ("none", -1)], [("none", -1)]]
+    told = capsys.readouterr().err
+    assert "1 of 3 questions left out" in told
+    assert "squad train: 1 of 3 questions have their answer not at answer_start; the place nearest to it" in told
     row = {"_id": "h1", "question": "where ?", "answer": "yes", "context": [["Vera", ["Vera is", " from Riga."]]]}
     for part in ("hotpot_train_v1.1.json", "hotpot_dev_distractor_v1.json"):
         write(tmp_path / "hotpot" / part, json.dumps([row]))
@@ -393,6 +394,8 @@ OWN: list[tuple[str, str, str, list[Any], str]] = [  # a file; one of its texts 
     ("t.csv", "text,label\n" + conll("Vera w*,B-PER O"), "Vera w0", ["B-PER", "O"], "tags of 1 types"),
     *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], "spans of") for start in (13, 13.0, "13")),
     *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 3)], "spans of") for start in (None, -1, float("nan"))),
+    *(("t.jsonl", asked(start), "an ox and an ox", [("ox", 13)], "t train: 20 of 20 questions have their answer not at"
+       " answer_start; the place nearest to it is taken") for start in (14, "12.0", 99)),
     ("t.jsonl", asked(13) + jsonl(question="*", context="an ox", answers={"text": [], "answer_start": []}),
      "an ox and an ox", [("ox", 13)], "train: 20 of 40 rows have no label and are left out"),
     ("t.json", json.dumps({"data": [{"paragraphs": PARAGRAPHS}]}), "an ox and an ox", [("ox", 13)],

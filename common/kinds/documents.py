@@ -11,7 +11,6 @@ Shapes: L tokens of a window, special ones included; T tags.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from itertools import chain, islice
@@ -381,21 +380,28 @@ class SpanQA(_Windowed):
                      hint="; one number for each answer is needed"):  # fmt: skip
             if not isinstance(given, list):
                 raise TypeError("no list")
-            starts = given + [None] * (len(texts) - len(given))
-            found = [(text, answer_start(context, text, said)) for text, said in zip(texts, starts, strict=True)]
+            starts = [said_start(said) for said in given] + [-1.0] * (len(texts) - len(given))
+            found = [(text, answer_start(context, text, near)) for text, near in zip(texts, starts, strict=True)]
         if not given:
             places = {text: [match.start() for match in re.finditer(re.escape(text), context)] for text in texts}
             found = [(text, start) for text in texts for start in places[text] or [-1]]
         return sorted(found, key=lambda answer: answer[1] < 0)
 
     def taught(self, task: Task, split: Split, rows: Rows) -> Split:
-        """An answer that is not in the context, or not where it is said to be, teaches nothing."""
+        """An answer that is not in the context teaches nothing."""
         kept = [i for i, answers in enumerate(split.labels) if answers[0][1] >= 0]
-        why = "their answer is not in the context, or not at answer_start; where that is null, it is looked for"
+        moved = 0
+        for i in kept:
+            said = {said_start(start) for start in rows.columns["label"][i].get("answer_start") or ()}
+            moved += not said <= {-1, *(start for _, start in split.labels[i])}
+        if moved:
+            there = "their answer not at answer_start; the place nearest to it is taken"
+            warn(f"{task.name} train: {moved} of {len(split)} questions have {there}")
         if len(kept) < len(split):
-            warn(f"{task.name} train: {len(split) - len(kept)} of {len(split)} questions left out, {why}")
+            left = f"{len(split) - len(kept)} of {len(split)} questions left out"
+            warn(f"{task.name} train: {left}, their answer is not in the text")
         if not kept:
-            raise BadInput(f"{rows.place(0)}: no question of {task.name} can be learnt from, {why}")
+            raise BadInput(f"{rows.place(0)}: no question of {task.name} has its answer in its context")
         return split.rows(kept)
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
@@ -463,13 +469,17 @@ class SpanQA(_Windowed):
         return questions(self.answers(given.windows, split, found), truths, task.name)
 
 
-def answer_start(context: str, text: str, said: Any) -> int:
-    """Where an answer stands: where it is `said` to, 79, 79.0 or "79", or first, if that is null or negative; -1 if it
-    is not there. Raises an error for what is no number."""
-    start = -1.0 if said is None or said != said else float(said)
-    if start < 0:
-        return context.find(text)
-    return int(start) if start.is_integer() and context.startswith(text, int(start)) else -1
+def said_start(said: Any) -> float:
+    """Where an answer is said to stand, 79, 79.0 or "79"; -1 for null. Raises an error for what is no number."""
+    return -1.0 if said is None or said != said else float(said)
+
+
+def answer_start(context: str, text: str, near: float) -> int:
+    """Where an answer stands: at the place nearest to this one, at the first if that is -1; -1 if it does nowhere."""
+    if near >= 0 and near.is_integer() and context.startswith(text, int(near)):
+        return int(near)
+    places = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
+    return min(places, key=lambda place: abs(place - near), default=-1)
 
 
 def hotpot_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -506,7 +516,7 @@ def _joined(paragraphs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for asked in paragraph["qas"]:
             answers = []
             for answer in asked["answers"]:
-                start = answer_start(context, answer["text"], answer.get("answer_start"))
-                answers.append(answer | {"answer_start": offset + start if start >= 0 else math.inf})  # not there
+                start = answer_start(context, answer["text"], said_start(answer.get("answer_start")))
+                answers.append(answer | {"answer_start": offset + start if start >= 0 else -1})
             parts[-1]["qas"].append(asked | {"answers": answers})
     return parts
