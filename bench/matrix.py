@@ -294,12 +294,17 @@ NOTHING_TRIED: dict[str, Any] = {"metrics": {}, "comparable": {}, "rows": {}}
 
 
 def trials_path(table: dict[str, Any]) -> Path:
-    return FOLDER / f"{Path(table['trials']).stem}_trials.json"
+    """Where a file's trials are kept: beside the results here, in runs/ where the package is installed."""
+    here = FOLDER if results.HOME == results.ROOT else results.HOME / "runs"
+    return here / f"{Path(table['trials']).stem}_trials.json"
 
 
 def trials(table: dict[str, Any]) -> dict[str, Any]:
     """What `python -m bench sweep` has written for a file; without rows if it has no [tune], or nothing was tried."""
-    if not isinstance(table.get("tune"), dict) or not (path := trials_path(table)).exists():
+    path = trials_path(table)
+    if not path.exists():
+        path = FOLDER / path.name  # what is shipped
+    if not isinstance(table.get("tune"), dict) or not path.exists():
         return NOTHING_TRIED
     with reading(path, "trials of `python -m bench sweep`") as text:
         kept = json.loads(text)

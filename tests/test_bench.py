@@ -421,6 +421,15 @@ def test_trials_that_were_kept_are_not_run_again(trials: Trials, tmp_path: Path)
     assert elsewhere() == 4 * (3 + 6)
 
 
+def test_an_installed_package_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trials are kept in runs/ of the folder where it is used; those that are shipped are read."""
+    table = matrix.read_file(matrix.path_of("arena"))
+    shipped = matrix.trials(table)
+    monkeypatch.setattr(results, "HOME", tmp_path)
+    assert matrix.trials_path(table) == tmp_path / "runs" / "arena_trials.json"
+    assert matrix.trials(table) == shipped != matrix.NOTHING_TRIED
+
+
 def test_a_sweep_that_is_stopped_leaves_what_it_has_found(trials: Trials, tmp_path: Path) -> None:
     """Rows that are not complete have no winner, and runs take the scripts' defaults; it goes on elsewhere."""
     trials.stop_after = 17
