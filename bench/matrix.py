@@ -301,10 +301,12 @@ def trials_path(table: dict[str, Any]) -> Path:
 
 def trials(table: dict[str, Any]) -> dict[str, Any]:
     """What `python -m bench sweep` has written for a file; without rows if it has no [tune], or nothing was tried."""
+    if not isinstance(table.get("tune"), dict):
+        return NOTHING_TRIED
     path = trials_path(table)
     if not path.exists():
         path = FOLDER / path.name  # what is shipped
-    if not isinstance(table.get("tune"), dict) or not path.exists():
+    if not path.exists():
         return NOTHING_TRIED
     with reading(path, "trials of `python -m bench sweep`") as text:
         kept = json.loads(text)
