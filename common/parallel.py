@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
 import sys
 import warnings
@@ -57,10 +56,8 @@ def start(device: str, precision: str) -> None:
     cpu = device == "cpu" or not torch.accelerator.is_available()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # of attention's backward pass on GPUs; and the compiler's advice
+    # of attention's backward pass on GPUs
     warnings.filterwarnings("ignore", ".* defaults to a non-deterministic algorithm")
-    warnings.filterwarnings("ignore", module=r"torch\._inductor")
-    torch._logging.set_logs(dynamo=logging.ERROR)
     # filling memory takes a twentieth of a small student's step
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -198,9 +198,11 @@ def made_teacher(args: CommonArgs, task: TaskData, start: Start) -> Path:
                 return packed.unpacked(models.load_model(str(folder), config, task.task.kind, head=True))
 
             return cached_teacher(args, start, recipe | {"shipped": mark}, unpack)
-    from common.tuning import fine_tuned
+    from common import tuning
 
-    return fine_tuned(args, task, start)
+    if start.name not in POCKET:
+        recipe = whole_recipe(args, task, start, tuning.recipe_of(args, task, start))
+    return cached_teacher(args, start, recipe, lambda stage: tuning.fine_tuned(stage, task, start))
 
 
 def whole_recipe(args: CommonArgs, task: TaskData, start: Start, how: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -13,38 +12,24 @@ from common.args import CommonArgs
 from common.errors import BadInput, tell
 from common.losses import label_loss
 from common.tasks import TaskData
-from common.teacher import Start, cached_teacher, whole_recipe
+from common.teacher import Start
 from common.train import Stage
 from pocket.curriculum import ShortFirst
-from pocket.models import (
-    POCKET,
-    embed_as_pocket_bert,
-    encode_as_pocket_bert,
-    pocket_recipe,
-    why_not_shipped,
-)
+from pocket.models import POCKET, embed_as_pocket_bert, encode_as_pocket_bert, why_not_shipped
 
 # A step's part: tokens, and layers x width; 32 texts of 1,024 tokens and BERT-base are one
 TOKENS, SIZE = 2**15, 12 * 768
 
 
-def fine_tuned(args: CommonArgs, task: TaskData, start: Start) -> Path:
-    """The folder of a teacher that is fine-tuned on the task, on first use."""
-    if start.name in POCKET:
-        how = pocket_recipe(start.name, task.task, args.max_length)
-    else:
-        how = recipe_of(args, task, start)
-    recipe, name = whole_recipe(args, task, start, how), start.name
-
-    def make(stage: Stage) -> PreTrainedModel:
-        why = why_not_shipped(name, recipe) if name in POCKET else "none with these settings is in the cache"
-        tell(f"teacher {name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
-             f" {recipe['batch_size']} examples")  # fmt: skip
-        model = begun(task, start)
-        fine_tune(stage, model, start.tokenizer, task, f"teacher {name} on {task.name}")
-        return model
-
-    return cached_teacher(args, start, recipe, make)
+def fine_tuned(stage: Stage, task: TaskData, start: Start) -> PreTrainedModel:
+    """A teacher that is fine-tuned on the task, on first use; why, and for how long, is told first."""
+    recipe, name = stage.recipe, start.name
+    why = why_not_shipped(name, recipe) if name in POCKET else "none with these settings is in the cache"
+    tell(f"teacher {name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
+         f" {recipe['batch_size']} examples")  # fmt: skip
+    model = begun(task, start)
+    fine_tune(stage, model, start.tokenizer, task, f"teacher {name} on {task.name}")
+    return model
 
 
 def recipe_of(args: CommonArgs, task: TaskData, start: Start) -> dict[str, Any]:

@@ -460,8 +460,7 @@ def test_a_teacher_is_shipped_for_its_recipe_alone(tmp_path: Path, monkeypatch: 
     task = load("pocket/rte", limit=20)
     monkeypatch.setattr(make.data, "load", lambda _: task)
     monkeypatch.setattr(suite, "TEACHERS", tmp_path)
-    for module in (teacher, tuning):
-        monkeypatch.setattr(module, "pocket_recipe", lambda *_: {"steps": 2, "batch_size": 4, "lr": 1e-3})
+    monkeypatch.setattr(teacher, "pocket_recipe", lambda *_: {"steps": 2, "batch_size": 4, "lr": 1e-3})
     for module in (make, teacher.evaluate):
         monkeypatch.setattr(module, "evaluate", lambda *_, **__: Evaluation({"test": {"accuracy": 0.5}}, 1.0, {}))
     make.make_teacher("pocket-rte", str(tmp_path / "first"))

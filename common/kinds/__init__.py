@@ -173,7 +173,7 @@ class Window(NamedTuple):
 class Encoded:
     """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists.
 
-    Of a corpus the examples are blocks of L tokens, of documents that are read in windows these.
+    The examples are blocks of L tokens of a corpus, or windows of documents that are read in these.
     """
 
     ids: list[str]

@@ -376,7 +376,6 @@ PROJECTIONS = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj"
 GLOBAL_EMBEDDINGS = 512  # LSG's table, of which the first ones are used
 
 
-@torch.compiler.disable  # which tokens are global, and which are padding, is known by looking at each batch
 def efficient_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     scaling: float | None = None, dropout: float = 0.0, hidden: Tensor | None = None,
@@ -389,7 +388,6 @@ def efficient_attention(
     return module.efficient(query, key, value, attention_mask, scaling, dropout, **extra), None  # type: ignore[operator]
 
 
-@torch.compiler.disable
 def padding_mask(*_: Any, attention_mask: Tensor | None = None, **__: Any) -> Tensor | None:
     """The library's mask interface: (B, L) as it is, and None where nothing is padded."""
     if attention_mask is None or bool(attention_mask.all()):
