@@ -323,7 +323,7 @@ TABLES: dict[str, Callable[[], str | Grid]] = {
     "real-whole": lambda: every_row(kept("real_arena")),
     "real-contrasts": lambda: table.contrasts(kept("real_arena")),
     "real-precision": lambda: precision(kept("real_arena")),
-    "transfer": lambda: order(slice(5)),
+    "transfer": lambda: order(slice(5)).columns([1, 2, 3, 4]),
     "transfer-rest": lambda: order(slice(5, None)),
     "kernels": lambda: speed.ratios_text(saved("kernels")),
     "peers": lambda: speed.peers_text(saved("peers")),

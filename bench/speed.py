@@ -303,8 +303,8 @@ def packed_text(report: dict[str, Any]) -> str:
         cells = [name, f"{row['disk'] / 1e6:.1f}"]
         for batch, found in row["batches"].items():
             ms = 1000 * found["seconds"] / int(batch)
-            cells.append(f"{ms:.1f} ({found['seconds'] / base[batch]['seconds']:.2f} x)")
-            cells.append(f"{found['memory'] / 1e6:.0f} ({found['memory'] / base[batch]['memory']:.2f} x)")
+            cells.append(f"{ms:.1f} ({found['seconds'] / base[batch]['seconds']:.2f}x)")
+            cells.append(f"{found['memory'] / 1e6:.0f} ({found['memory'] / base[batch]['memory']:.2f}x)")
         rows.append(cells)
     header = ["weights", "MB on disk", *(title for batch in base for title in (f"batch {batch}: ms", "MB"))]
     return f"{text}\n\n{Grid(header, rows).markdown()}"

@@ -211,7 +211,9 @@ class Args(CommonArgs):
         return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
 
     def unused(self, variant: str) -> set[str]:
-        return set() if "distil" in VARIANTS[variant] else {"distil_lr"}
+        if "distil" in VARIANTS[variant]:
+            return set()
+        return {"distil_lr"}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports

@@ -83,7 +83,7 @@ def select_layers(sequence: list[float], m: int) -> list[int]:
 
 
 def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None,
-                      memory: Memory | None = None) -> Tensor:  # fmt: skip
+                      memory: Any = None) -> Tensor:  # fmt: skip
     """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
     if S.device.type == "mps":  # Apple's GPUs have no float64
         S, T = S.cpu(), T.cpu()
@@ -91,7 +91,8 @@ def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | Non
     S, T = S - S.mean(0), T - T.mean(0)
     if memory is None:
         n = float(len(S))
-        SS, TT, TS = scatters(in_row_space(S), in_row_space(T))
+        S, T = in_row_space(S), in_row_space(T)
+        SS, TT, TS = S.T @ S, T.T @ T, T.T @ S
     else:
         n, SS, TT, TS = memory.join(S, T)
     S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
@@ -112,11 +113,6 @@ def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | Non
     return torch.linalg.matrix_norm(W, "nuc")
 
 
-def scatters(S: Tensor, T: Tensor) -> list[Tensor]:
-    """S'S, T'T and T'S of centred vectors."""
-    return [S.T @ S, T.T @ T, T.T @ S]
-
-
 def in_row_space(X: Tensor) -> Tensor:
     """(n, D) -> (n, min(n, D)): fewer vectors than dimensions, in an orthonormal basis of the space that they span."""
     if len(X) >= X.shape[1]:
@@ -125,7 +121,7 @@ def in_row_space(X: Tensor) -> Tensor:
     return X @ torch.linalg.qr(X.detach().T).Q
 
 
-def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Memory | None = None) -> Tensor:
+def ccc(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None, memory: Any = None) -> Tensor:
     """Eqs. 4-6 of (n, D_S) and (n, D_T) vectors, (), at most min(n - 1, D_S, D_T). No gradient reaches the teacher.
 
     With n - 1 <= D, the larger width, and a small ridge it is nearly that, whatever the layers, of which a line warns;
@@ -250,34 +246,6 @@ from common.teacher import Teacher
 from common.train import Batch, Ledger, Loop
 
 PAPER_EPOCHS = 4
-
-
-class Memory(torch.nn.Module):
-    """`--memory`: S'S, T'T and T'S of the batches before, with which a batch of few vectors is judged.
-
-    A batch, with `--accumulate` a part of it, multiplies them by `kept` before it joins, centred by its own mean: of n
-    vectors in each, n / (1 - kept) count in the end.
-    """
-
-    n: Tensor
-
-    def __init__(self, kept: float, D_S: int, D_T: int) -> None:
-        super().__init__()
-        self.kept = kept
-        for name, shape in (("SS", (D_S, D_S)), ("TT", (D_T, D_T)), ("TS", (D_T, D_S)), ("n", ())):
-            self.register_buffer(name, torch.zeros(shape))
-
-    def join(self, S: Tensor, T: Tensor) -> tuple[float, Tensor, Tensor, Tensor]:
-        """The number of vectors that count, and S'S, T'T and T'S of a batch and of those before it."""
-        n = len(S) + float(self.kept * self.n)
-        # Only the batch's own S has a gradient, times n / len(S), so that beta means the same without a memory;
-        # lerp(S, S, w) has the value S and w times its gradient
-        S = torch.lerp(S.detach(), S, n / len(S))
-        *past, _ = self.buffers()
-        SS, TT, TS = (now + self.kept * before.to(now) for now, before in zip(scatters(S, T), past, strict=True))
-        for before, now in zip(self.buffers(), [SS, TT, TS, torch.tensor(n)], strict=True):
-            before.copy_(now.detach())
-        return n, SS, TT, TS
 
 
 def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
@@ -414,6 +382,8 @@ def distil(args: Args, run: Run, student: PreTrainedModel, layers: list[int]) ->
     row, teacher, memories = args.row(run.variant), None, None
     modules: dict[str, torch.nn.Module] = {"student": student}
     if args.memory and row.hidden == "ccc":
+        from common.layers.memory import Memory
+
         widths = student.config.hidden_size, run.teacher.model.config.hidden_size
         modules["memory"] = memories = torch.nn.ModuleList(Memory(args.memory, *widths) for _ in layers)
     if run.variant != "finetune":

@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from common import models
+from common.layers.memory import Memory
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
-from methods.mc3kd import RIDGE, VARIANTS, Args, LayerStatistics, Memory, ccc, partners, step_loss
+from methods.mc3kd import RIDGE, VARIANTS, Args, LayerStatistics, ccc, partners, step_loss
 
 SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
 
