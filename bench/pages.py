@@ -176,9 +176,10 @@ def laid_out(layout: dict[str, Any]) -> str:
         teachers.append(taught(found, rows, [whole[task]] if task else list(found.tasks)))
     lines += [teachers] * any(score != "-" for score in teachers[1:])
     shown = Grid([layout.get("title", ""), *layout["columns"]], lines).markdown()
-    marks = f"Beside *{over}*: ↑ better, ↓ worse, ≈ not distinguishable" + ", ~ the tasks disagree" * ("~" in shown)
+    signs = {"↑": "better", "↓": "worse", "≈": "not distinguishable", "~": "the tasks disagree"}
+    marks = ", ".join(f"{sign} {word}" for sign, word in signs.items() if sign in shown)
     dagger = "†: [excluded](../bench/RULES.md#intervals-and-words-rules-8-to-11)."
-    said = [f"{marks}."] * bool(over) + [dagger] * ("†" in shown) + [table.remarks(found)]
+    said = [f"Beside *{over}*: {marks}."] * bool(marks) + [dagger] * ("†" in shown) + [table.remarks(found)]
     return paragraphs(shown, " ".join(filter(None, said)))
 
 
@@ -359,6 +360,8 @@ def filled(text: str) -> str:
 
     def replace(match: re.Match[str]) -> str:
         kind, name, rest = match.groups()
+        if kind == "table" and name not in TABLES:
+            raise BadInput(f"<!-- table {name} -->: no such table; [tables.{name}] in docs/tables.toml makes one")
         made = TABLES[name]() if kind == "table" else lines_of(name, rest.strip())
         made = made.markdown() if isinstance(made, Grid) else made
         return f"<!-- {kind} {name}{rest} -->\n{made}\n<!-- end -->"
@@ -377,5 +380,7 @@ def filled(text: str) -> str:
 
 def main(argv: list[str]) -> None:
     Parser("pages", __doc__).parse_args(argv)
-    for page in PAGES:
-        page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
+    if twice := [name for name in LAYOUT["tables"] if name.replace("-", "_") in WITH_PAIRS]:
+        raise BadInput(f"docs/tables.toml: {twice[0]} is a table of docs/tables.md already; give another name")
+    for page, text in {page: filled(page.read_text(encoding="utf-8")) for page in PAGES}.items():
+        page.write_text(text, encoding="utf-8")

@@ -127,7 +127,8 @@ def answers(predict: Predict, names: list[str], several: bool, split: Split) -> 
 def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
     """Print both students' scores on the held-out rows of a table and, of classes, McNemar's exact test."""
     known = trained_with(folders[0])
-    columns = Columns(Columns.of({"text": text}).text or tuple(known.get("text", ())), known.get("label"))
+    texts = Columns.of({"text": text}).text or tuple(known.get("text", ()))
+    columns = Columns(texts, *(known.get(name) for name in ("label", "kind", "metric")))
     task = data.load(str(table), columns=columns)
     split, kind, right = task.splits[task.reported[0]], task.task.kind, []
     for folder in folders:

@@ -277,7 +277,8 @@ class Run:
         self.hold()
         columns = self.args.source["columns"]
         text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
-        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label}
+        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label,
+                "kind": columns.kind, "metric": columns.metric}  # fmt: skip
         results.write_json(self.folder / "args.json", told)
         path, rows = self.folder / "log.jsonl", list[bytes]()
         for line in path.read_bytes().splitlines() if path.exists() else []:

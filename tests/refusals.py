@@ -165,6 +165,11 @@ def no_ray(at: Any) -> None:
     run.carry_out(run.Matrix(at.folder / "x", []), SimpleNamespace(engine="ray", address="auto", cpus=1, gpus=0))
 
 
+def one_name_twice(at: Any) -> None:
+    at.patch.setitem(pages.LAYOUT["tables"], "mc3kd-few", {})
+    pages.main([])
+
+
 def no_such_line(_: Any) -> None:
     pages.laid_out({"matrix": "arena", "lines": {"Nobody": "nobody"}, "columns": {"mean": [""]}})
 
@@ -684,6 +689,8 @@ ROWS: dict[str, list[Row]] = {
     "bench/speed.py": [("bench speed nothing", "nothing: no case has this word; there is")],
     "bench/pages.py": [
         (lambda _: pages.kept("nowhere"), "nowhere: has no checked-in result"),
+        (lambda _: pages.filled("<!-- table nowhere -->\n<!-- end -->"), "<!-- table nowhere -->: no such table"),
+        (one_name_twice, "docs/tables.toml: mc3kd-few is a table of docs/tables.md already"),
         (lambda _: pages.chosen("arena", "nobody"), "arena: has no row nobody"),
         (no_such_line, "docs/tables.toml: arena has no row nobody"),
         (lambda _: pages.filled("<!-- highest arena kd -->+1<!-- end -->"), "<!-- highest -->: a mark has no end"),

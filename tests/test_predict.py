@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,26 @@ def test_this_months_student_against_last_months(
     models.save(student("scores"), word_tokenizer(), tmp_path / "scores", "", max_length=16)
     with pytest.raises(BadInput, match="answers otherwise than"):
         said(monkeypatch, folders[1], table, "--against", tmp_path / "scores")
+
+
+def test_scores_are_compared_as_they_were_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the run's kind and metric, which its folder names."""
+    table = tmp_path / "t.csv"
+    words = [random.Random(i).choices(("good", "bad", "room", "view"), k=6) for i in range(90)]
+    table.write_text(
+        "text,score\n" + "".join(f"{' '.join(row)} {i},{row.count('good') + i / 100}\n" for i, row in enumerate(words))
+    )
+    ran("linear", "--task", table, "--label", "score", "--kind", "scores", "--metric", "spearman", "--variant",
+        "linear-all", "--out-dir", tmp_path / "runs")  # fmt: skip
+    folder = next((tmp_path / "runs").rglob("result.json")).parent
+    capsys.readouterr()
+    said(monkeypatch, folder, table, "--against", folder)
+    first, second = capsys.readouterr().out.splitlines()
+    score = results.load(folder / "result.json")["metrics"]["dev"]["spearman"]
+    assert first == second
+    assert first.startswith(f"{folder}: Spearman {100 * score:.1f}, ")
 
 
 def test_a_table_of_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
