@@ -128,7 +128,7 @@ def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
     """Print both students' scores on the held-out rows of a table and, of classes, McNemar's exact test."""
     known = trained_with(folders[0])
     texts = Columns.of({"text": text}).text or tuple(known.get("text", ()))
-    columns = Columns(texts, *(known.get(name) for name in ("label", "kind", "metric")))
+    columns = Columns(texts, label=known.get("label"), kind=known.get("kind"), metric=known.get("metric"))
     task = data.load(str(table), columns=columns)
     split, kind, right = task.splits[task.reported[0]], task.task.kind, []
     for folder in folders:
