@@ -1,13 +1,14 @@
 """The papers' claims: which of them held here. The tables of docs/claims.md, from bench/published/claims.toml.
 
 The head of that file says what its keys mean; `python -m bench pages` writes the tables. The word of a claim follows
-from a 95% interval over seeds, and test items where predictions are kept. Counts, and times that are medians, stand
-there with their word. A † cell decides nothing.
+from a 95% interval over seeds, and test items where predictions are kept; ratios of medians say it where they agree.
+Counts, and finished measurements, stand there with their word. A † cell decides nothing.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 import tomllib
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from bench.records import KEPT
 from bench.table import Grid, Row, Table, load, on_matched, short, teacher_score
 from common import results
 from common.args import BadInput
+from common.layers.attention import ATTENTIONS
 
 WORDS = ("held", "did not hold", "not distinguishable", "not tested")
 COLUMNS = ("pocket", "real")
@@ -142,12 +144,24 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
     """(the word, our figure and where it is from)."""
     if "figure" in answer:
         return answer["said"], answer["figure"]
+    if "measured" in answer:
+        return of_lengths(answer["measured"], answer["over"])
     name = answer["results"]
     said, figure = estimated(answer)
     other = said
     if (whole := kept(name)) and "mnli" in map(short, whole.tasks):
         other, _ = estimated(answer | {"results": f"{name}#matched"})
     return said, f"{figure}{f' (mnli matched alone: {other})' * (other != said)}; `{name}`"
+
+
+def of_lengths(measured: str, over: str) -> tuple[str, str]:
+    """The word and the ratios, at 4,096 tokens: each efficient attention's seconds or bytes over those of `over`."""
+    shapes = json.loads((FOLDER / "attention_profile.json").read_text(encoding="utf-8"))["shapes"].values()
+    read = [entry["attentions"] for entry in shapes if over in entry["attentions"]]
+    ratios = [found[name][measured]["4096"] / found[over][measured]["4096"] for found in read for name in ATTENTIONS]
+    said = WORDS[0] if max(ratios) < 1 else WORDS[1] if min(ratios) > 1 else WORDS[2]
+    figure = f"{min(ratios):.2f} to {max(ratios):.2f} times, {len(ratios)} cases, one median each"
+    return said, f"{figure}; `attention_profile`"
 
 
 def estimated(answer: dict[str, Any]) -> tuple[str, str]:
@@ -175,7 +189,7 @@ def estimated(answer: dict[str, Any]) -> tuple[str, str]:
 
 def answers(claim: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Column -> (word, figure). Times and counts, which have no interval, need no other column."""
-    exact = any("figure" in answer for answer in claim.get("answers", []))
+    exact = any(answer.keys() & {"figure", "measured"} for answer in claim.get("answers", []))
     found = dict.fromkeys(COLUMNS, ("-" if exact else WORDS[3], ""))
     if "takes" in claim:
         found["pocket"] = WORDS[3], f"takes {claim['takes']}"
