@@ -105,9 +105,9 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             teacher = get_teacher(args, task, name, headless=True)
             N = teacher.model.config.num_hidden_layers
             pairs = [(i, j) for i in range(N + 1) for j in range(i + 1, N + 1)]
-            statistics = method.layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs)
+            found = method.layer_svcca(args, task, "train", teacher.tokenizer, teacher.model, pairs)
             matrix = np.eye(N + 1)
-            for (i, j), value in zip(pairs, statistics.svcca(), strict=True):
+            for (i, j), value in zip(pairs, found, strict=True):
                 matrix[i, j] = matrix[j, i] = value
             sequence = [float(matrix[l - 1, l]) for l in range(1, N + 1)]
             selected = method.select_layers(sequence, min(N, student_shape(args.student)[0]))
@@ -115,8 +115,7 @@ def mc3kd(names: str, folder: Path, words: list[str]) -> None:
             label, rccc = "-".join(Path(name).parts[ends:]), float(matrix[1, N])
             place = folder / "mc3kd" / task.name / label
             record = {"model": teacher.signature, "task": task.name, "data": f"{task.origin}#{task.fingerprint}",
-                      "rccc": rccc, "vectors": statistics.n, "svcca": matrix.tolist(), "sequence": sequence,
-                      "selected": selected}  # fmt: skip
+                      "rccc": rccc, "svcca": matrix.tolist(), "sequence": sequence, "selected": selected}  # fmt: skip
             results.write_json(place / "svcca.json", record)
             print(f"{label} on {task.name}: RCCC {rccc:.4f}, C_T(l) {', '.join(f'{c:.3f}' for c in sequence)}")
             heatmaps({f"SVCCA, {label}, {task.name}": matrix}, place / "svcca.png")

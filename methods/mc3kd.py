@@ -41,7 +41,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -291,59 +291,54 @@ def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
     return layers
 
 
-class LayerStatistics:
-    """Covariances of layers whose vectors come batch by batch; memory does not grow with the number of examples.
+def svcca_of_batches(batches: Iterable[dict[int, Tensor]], pairs: list[tuple[int, int]]) -> list[float]:
+    """Eq. 2 of pairs of layers, whose (n, D) vectors come batch by batch: memory does not grow with their number. Row k
+    of each layer is the same token's.
 
-    `pairs` are pairs of indices into the library's `hidden_states`: 0 is the embedding output, N the last layer.
-    Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions
-    are far from zero); their sums are kept in float64 on the CPU.
+    Products are taken in the precision of the vectors, after a first mean is taken off (some of BERT's dimensions are
+    far from zero), which changes no covariance; their sums are kept in float64 on the CPU.
     """
+    n = 0
+    shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
+    sums: Any = defaultdict(float)  # layer -> (D,)
+    products: Any = defaultdict(float)  # (i, j) -> (D, D)
+    for states in batches:
+        shift = shift or {i: X.mean(0) for i, X in states.items()}
+        centred = {i: X - shift[i] for i, X in states.items()}
+        n += len(next(iter(states.values())))
+        for i, X in centred.items():
+            sums[i] += X.sum(0).cpu().double()
+        for i, j in {*pairs, *((i, i) for i in centred)}:
+            products[i, j] += (centred[i].T @ centred[j]).cpu().double()
 
-    def __init__(self, pairs: list[tuple[int, int]]) -> None:
-        self.pairs = pairs
-        self.layers = sorted({i for pair in pairs for i in pair})
-        self.n = 0
-        self.shift: dict[int, Tensor] = {}  # layer -> (D,), the mean of its first vectors
-        self.sums: Any = defaultdict(float)  # layer -> (D,)
-        self.products: Any = defaultdict(float)  # (i, j) -> (D, D)
+    def covariance(i: int, j: int) -> Tensor:
+        return (products[i, j] - torch.outer(sums[i], sums[j]) / n) / (n - 1)
 
-    def update(self, states: dict[int, Tensor]) -> None:
-        """Add the (n, D) vectors of every layer, row k of each from the same token."""
-        if not self.shift:
-            self.shift = {i: states[i].mean(0) for i in self.layers}
-        states = {i: states[i] - self.shift[i] for i in self.layers}
-        self.n += len(states[self.layers[0]])
-        for i in self.layers:
-            self.sums[i] += states[i].sum(0).cpu().double()
-        for i, j in {*self.pairs, *((i, i) for i in self.layers)}:
-            self.products[i, j] += (states[i].T @ states[j]).cpu().double()
-
-    def covariance(self, i: int, j: int) -> Tensor:
-        """(D_i, D_j), divided by n - 1; no shift changes it."""
-        centred = self.products[i, j] - torch.outer(self.sums[i], self.sums[j]) / self.n
-        return centred / (self.n - 1)
-
-    def svcca(self) -> list[float]:
-        """Eq. 2 of each pair."""
-        return [svcca(self.covariance(i, i), self.covariance(j, j), self.covariance(i, j)) for i, j in self.pairs]
+    return [svcca(covariance(i, i), covariance(j, j), covariance(i, j)) for i, j in pairs]
 
 
 @torch.no_grad()
-def layer_statistics(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
-                     pairs: list[tuple[int, int]]) -> LayerStatistics:  # fmt: skip
-    """Of pairs of a model's layers, over the same `SELECTION_EXAMPLES` examples of a split for every model."""
+def layer_svcca(args: Any, task: Any, split: str, tokenizer: Any, model: PreTrainedModel,
+                pairs: list[tuple[int, int]]) -> list[float]:  # fmt: skip
+    """Eq. 2 of pairs of a model's layers, of which 0 is the embedding output, over the same `SELECTION_EXAMPLES`
+    examples of a split for every model."""
     encoded = encode(tokenizer, task.splits[split], task.task, args.max_length)
-    statistics, was_training = LayerStatistics(pairs), model.training
-    model.eval()
     sample = Random(0).sample(range(len(encoded)), min(SELECTION_EXAMPLES, len(encoded)))
-    for start in range(0, len(sample), args.batch_size):
-        batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
-        inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
-        hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
-        valid = inputs["attention_mask"].bool()
-        statistics.update({i: hidden[i][valid] for i in statistics.layers})
+    layers = sorted({i for pair in pairs for i in pair})
+
+    def states() -> Iterator[dict[int, Tensor]]:
+        for start in range(0, len(sample), args.batch_size):
+            batch = collate(tokenizer, encoded, sample[start : start + args.batch_size])
+            inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
+            hidden = model(**inputs, output_hidden_states=True).get("hidden_states") or no_hidden_states(model)
+            valid = inputs["attention_mask"].bool()
+            yield {i: hidden[i][valid] for i in layers}
+
+    was_training = model.training
+    model.eval()
+    correlations = svcca_of_batches(states(), pairs)
     model.train(was_training)
-    return statistics
+    return correlations
 
 
 @by_main
@@ -355,7 +350,7 @@ def layer_correlations(args: Args, task: Any, teacher: Teacher) -> tuple[list[fl
         return [], cost
     pairs = [(l - 1, l) for l in range(1, teacher.model.config.num_hidden_layers + 1)]
     with cost.clock():
-        sequence = layer_statistics(args, task, "train", teacher.tokenizer, teacher.model, pairs).svcca()
+        sequence = layer_svcca(args, task, "train", teacher.tokenizer, teacher.model, pairs)
     cost.teacher_examples = min(SELECTION_EXAMPLES, len(task.splits["train"]))
     return sequence, cost
 
@@ -370,7 +365,7 @@ def rccc_of(args: Any, task: Any, teacher: Teacher, model: PreTrainedModel) -> d
     rccc = {}
     for split in ("train", *task.reported):
         name = "rccc" if split == "train" else f"rccc_{split}"
-        rccc[name] = layer_statistics(args, task, split, teacher.tokenizer, model, [(1, last)]).svcca()[0]
+        (rccc[name],) = layer_svcca(args, task, split, teacher.tokenizer, model, [(1, last)])
     return rccc
 
 

@@ -16,7 +16,7 @@ from common.layers.memory import Memory
 from common.teacher import Teacher
 from common.train import Batch, Ledger, split_batch
 from methods import mc3kd
-from methods.mc3kd import RIDGE, VARIANTS, Args, LayerStatistics, ccc, partners, step_loss
+from methods.mc3kd import RIDGE, VARIANTS, Args, ccc, partners, step_loss, svcca_of_batches
 
 SHAPES = [(30, 5, 5), (30, 4, 7), (30, 7, 4), (6, 9, 9), (6, 8, 10), (8, 5, 12), (8, 12, 5), (2, 3, 4)]  # n, D_S, D_T
 
@@ -216,10 +216,8 @@ def svcca(x: Tensor, y: Tensor) -> float:
 
 
 def streamed(x: Tensor, y: Tensor, *cuts: int) -> float:
-    statistics = LayerStatistics([(0, 1)])
-    for first, last in zip((0, *cuts), (*cuts, len(x)), strict=True):
-        statistics.update({0: x[first:last], 1: y[first:last]})
-    return statistics.svcca()[0]
+    parts = zip((0, *cuts), (*cuts, len(x)), strict=True)
+    return svcca_of_batches(({0: x[first:last], 1: y[first:last]} for first, last in parts), [(0, 1)])[0]
 
 
 @pytest.mark.parametrize(("d_x", "d_y"), [(6, 6), (5, 9), (9, 5)])
