@@ -12,7 +12,7 @@ Dasgupta and Cohn, ICLR 2025: https://openreview.net/forum?id=IcVSKhVpKu
 
     python methods/cka.py                                              # undistilled, KD, CKA on the task; a minute
     python methods/cka.py --variant finetune,kd,woh,lin,cka,wopt       # every column of the paper's tables
-    python methods/cka.py --task pocket/translate --student 4x64       # an encoder-decoder; also pocket/xsum
+    python methods/cka.py --task pocket/translate --student 4x64       # 2 layers on each side; also pocket/xsum
     python methods/cka.py --variant kd,cka --task wmt16/en-ro --teacher facebook/mbart-large-en-ro --teacher-epochs 0
 
 The paper in ten lines. A student learns more from a teacher if its hidden states are matched as well as its outputs.
@@ -86,7 +86,7 @@ def centred(X: Tensor) -> Tensor:
 
 
 def stacked_covariances(pairs: Iterable[tuple[Tensor, Tensor]]) -> Covariances:
-    """The covariances of m pairs of layers, one pair at a time: the states of all are never in memory at once."""
+    """The covariances of m pairs of layers, one pair at a time."""
     each = [covariances(S, T) for S, T in pairs]
     return Covariances(*(torch.stack(parts) for parts in zip(*each, strict=True)))
 
@@ -113,12 +113,12 @@ class MinibatchCKA:
             # own is 0 with C_b's gradient: value L(C), gradient L'(C) dC_b; the loop multiplies by the share
             own = Covariances(*((C - C.detach()) / batch.share for C in part))
             return cka_loss(self.total.plus(own))
-        B = batch.number + 1  # at the last minibatch; lerp(C, C, B) has the value C and B times its gradient
-        sums = self.sums.plus(Covariances(*(torch.lerp(C.detach(), C, B) for C in part)))
-        self.sums = Covariances(*(C.detach() for C in sums))
+        self.sums = self.sums.plus(Covariances(*(C.detach() for C in part)))
         if not batch.last:
             return torch.zeros_like(part.TS[:, 0, 0])  # the batch's loss counts once, at its last minibatch
-        return cka_loss(sums) / batch.share
+        B = batch.number + 1
+        last = Covariances(*(B * (C - C.detach()) for C in part))  # 0, with B times C's gradient
+        return cka_loss(self.sums.plus(last)) / batch.share
 
 
 def hidden_loss(hidden: str, S: Tensor, T: Tensor) -> Tensor:
@@ -261,7 +261,10 @@ class Objective(nn.Module):
 
     def __init__(self, args: Args, outputs: str, hidden: str, student: Any, teacher: Any) -> None:
         super().__init__()
-        self.args, self.outputs, self.hidden, self.family = args, outputs, hidden, student.model_type
+        self.args = args
+        self.outputs = outputs
+        self.hidden = hidden
+        self.family = student.model_type
         D_S, D_T = student.hidden_size, teacher.hidden_size
         if hidden in ("cosine", "mse") and D_S != D_T:
             shape = f"{student_shape(args.student)[0]}x{D_T}"
@@ -294,7 +297,7 @@ class Objective(nn.Module):
                 L_H.append(self.cka[k].add(stacked_covariances(pairs), batch).mean())
             else:
                 distance = torch.stack([hidden_loss(self.hidden, S, T) for S, T in pairs]).mean()
-                if k == 0:  # the loop weighs a minibatch by its predictions, which the decoder's states are
+                if k == 0:  # the loop weighs a minibatch by its predictions, which the decoder's states are: undone
                     share = {"all": batch.of_tokens, "cls": batch.of_examples}[self.args.tokens]
                     distance = distance * (share / batch.share)
                 L_H.append(distance)
@@ -359,7 +362,7 @@ def student_settings(args: Args, teacher: Any) -> dict[str, Any]:
     scale = math.sqrt(teacher.hidden_size / args.width())
     settings = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
     settings["ffn"] = args.ffn
-    if args.width() < teacher.hidden_size:  # as the paper's students all are
+    if args.width() < teacher.hidden_size and not args.checkpoint:  # as the paper's students all are
         settings["ffn"] = args.ffn or PAPER_FFN.get((teacher.model_type, args.student))
     return settings
 
@@ -392,12 +395,14 @@ def pretraining_texts(args: Args, run: Run) -> tuple[text.Texts, int]:
 def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> list[float]:
     """Distil on unlabelled text from the teacher's pre-trained checkpoint, and give `student` the weights of that; the
     validation curve."""
-    teacher, written = run.teacher, run.task.task.kind.written
+    teacher = run.teacher
     config = teacher.model.config
-    family: Any = AutoModelForMaskedLM
+    written = run.task.task.kind.written
     outputs = "teacher"
+    auto_class: Any = AutoModelForMaskedLM
     if written:  # it also learns the true text
-        outputs, family = "both", AutoModelForSeq2SeqLM
+        outputs = "both"
+        auto_class = AutoModelForSeq2SeqLM
     source = args.pretraining_teacher
     if source and models.load_config(source).vocab_size != config.vocab_size:
         raise BadInput(f"--pretraining-teacher {source}: has another vocabulary than {teacher.name}")
@@ -410,7 +415,7 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
     def build(base: PreTrainedModel) -> PreTrainedModel:
         """First weights of the student and of Lin's projections, from `--seed` alone: several runs share the stage."""
         torch.manual_seed(args.seed)
-        first = first_student(args, run.settings["init"], base, family)
+        first = first_student(args, run.settings["init"], base, auto_class)
         for module in objective.modules():
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
@@ -425,7 +430,7 @@ def pretrain(args: Args, run: Run, hidden: str, student: PreTrainedModel) -> lis
         more=key | {"hidden": hidden, "init": run.settings["init"]} | args.versions(run.variant),
     )  # fmt: skip
     stage = text.pretrain(run, "pretraining", recipe, build, objective, source, partial(watch, objective))
-    weights = family.from_pretrained(stage.folder, use_safetensors=True, dtype=torch.float32).state_dict()
+    weights = auto_class.from_pretrained(stage.folder, use_safetensors=True, dtype=torch.float32).state_dict()
     missing, _ = student.load_state_dict(weights, strict=False)  # the pooler and the head are new
     if lost := [name for name in missing if models.in_body(student, name)]:
         raise BadInput(f"--teacher {teacher.name}: its masked language model has no {lost[0]}; --pretraining off works")
@@ -439,8 +444,7 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     if objective.reads_teacher:
         teacher = run.kept_teacher(objective.teacher_layers)
     held_out = run.evaluation_batches(HELD_OUT)
-    modules = {"student": student, "projections": objective.projections}
-    with run.loop(modules, run.lr, parts=args.minibatches) as loop:
+    with run.loop({"student": student, "projections": objective.projections}, run.lr, parts=args.minibatches) as loop:
         if not run.teacher.stored or not objective.reads_teacher:  # stored outputs are of training examples alone
             loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
         for batch in loop:
@@ -467,7 +471,7 @@ def watch(objective: Objective, loop: Any, student: Any, teacher: Teacher, held_
 
 
 def train_row(args: Args, run: Run, plan: Variant) -> None:
-    """A row's student: on unlabelled text where it comes first, then on the task."""
+    """A row's student: on unlabelled text where it comes first, then on the task, whose losses are `plan`'s."""
     config = run.teacher.model.config
     student = run.student(**student_settings(args, config))
     objective = Objective(args, plan.outputs, plan.hidden, student.config, config)

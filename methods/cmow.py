@@ -61,7 +61,8 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, split
 def ordered_product(M: Tensor) -> Tensor:
     """(B, L, s, s) -> (B, s, s): M_1 M_2 ... M_L, as a balanced tree: log2 L batched products of neighbours.
 
-    A matrix without a neighbour moves up as it is, so identities on the right change no bit of the result.
+    A matrix without a neighbour moves up as it is, so identities on the right change no bit of the result; on the left
+    they move the pairs, which changes its rounding.
     """
     while (L := M.shape[1]) > 1:
         left, right = M[:, : L - L % 2].unflatten(1, (L // 2, 2)).unbind(2)
@@ -162,7 +163,7 @@ class Args(CommonArgs):
             yield f"--general-weights {self.general_weights!r}: must be two numbers, for example 5,2"
 
     def grid(self, variant: str) -> dict[str, tuple[Any, ...]]:
-        """Table I by argument; general distillation's half of it with `--init general` alone."""
+        """Table I by argument; general distillation's half of it where `--init` names general."""
         general = "general" in self.inits
         return {name: values for name, values in self.GRID.items() if general or not name.startswith("general_")}
 
@@ -281,9 +282,11 @@ class MatrixEmbeddings(nn.Module):
         """(B, L) -> (B, L, 2 (d + s^2)): at i the encodings of tokens 1..i and of i..L, token i in both."""
         v, M, R = self.tokens(ids, mask)
         prefix = torch.cat([v.cumsum(1), prefix_products(M).flatten(2)], -1)
-        # at i: R_L ... R_i; without a backward table M_i ... M_L = (M_L^T ... M_i^T)^T
-        products = prefix_products(R.flip(1)) if self.bidirectional else prefix_products(M.flip(1).mT).mT
-        suffix = torch.cat([v.flip(1).cumsum(1), products.flatten(2)], -1).flip(1)
+        if self.bidirectional:
+            products = prefix_products(R.flip(1)).flip(1)  # at i: R_L ... R_i
+        else:
+            products = prefix_products(M.flip(1).mT).mT.flip(1)  # M_i ... M_L = (M_L^T ... M_i^T)^T
+        suffix = torch.cat([v.flip(1).cumsum(1).flip(1), products.flatten(2)], -1)
         return torch.cat([prefix, suffix], -1)
 
     def sequence(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -330,7 +333,7 @@ class BiLstm(nn.Module):
         self.output = nn.Linear(H * (1 + ends), classes)
 
     def forward(self, sequence: Tensor, lengths: Tensor) -> Tensor:
-        """(B, L, i) and (B,), the tokens of each text first -> (B, C)."""
+        """(B, L, w) and (B,), the tokens of each text first -> (B, C)."""
         packed = pack_padded_sequence(sequence, lengths.cpu(), batch_first=True, enforce_sorted=False)
         with torch.autocast(sequence.device.type, enabled=False):  # some processors have no LSTM of half precision
             states, (final, _) = self.lstm(packed)
@@ -355,7 +358,7 @@ def build_head(config: Any, embeddings: MatrixEmbeddings) -> nn.Module:
     if config.head == "cnn":
         s = image_side(config.matrix_size, config.vector_size)
         return cnn(D // s**2, s, C)
-    # the BiLSTM reads token embeddings; without DiffCat the paper's CBOW and hybrid have 512 units, read at both ends
+    # the BiLSTM reads token embeddings; without DiffCat those with vectors have 512 units (the paper's CBOW and hybrid)
     w = copies * embeddings.token_width
     if config.vector_size and not config.diffcat:
         return BiLstm(w, 512, C, ends=True)
@@ -392,7 +395,8 @@ class MatrixEmbeddingForSequenceClassification(MatrixEmbeddingModel):
         with torch.autocast(input_ids.device.type, enabled=False):
             texts = self.texts(input_ids, attention_mask.bool())
             inputs = self.sequences(texts) if self.config.head == "bilstm" else [self.encoding(texts)]
-        logits, loss = self.head(*inputs), None
+        logits = self.head(*inputs)
+        loss = None
         if labels is not None:
             loss = mean(label_loss(logits, labels))
         return SequenceClassifierOutput(loss, logits)
@@ -479,8 +483,7 @@ def general_distillation(args: Args, run: Run) -> Path:
     def loss(student: nn.Module, teacher: Teacher, batch: Batch) -> Tensor:
         # at every token, as in DistilBERT's recipe
         T = teacher(batch).logits[batch.mask][:, :V]
-        labels = batch.labels[batch.mask]
-        return general_loss(student(**batch.inputs), T, labels, batch.mean_of_tokens, soft, hard)
+        return general_loss(student(**batch.inputs), T, batch.labels[batch.mask], batch.mean_of_tokens, soft, hard)
 
     recipe = text.Recipe(
         texts, args.general_lr, batch_size, args.max_length, GENERAL_SEED, steps, epochs,
@@ -493,11 +496,12 @@ def general_distillation(args: Args, run: Run) -> Path:
 
 
 def load_embeddings(embeddings: MatrixEmbeddings, folder: str | Path) -> None:
-    """Take over the embeddings in a folder that this script has written; `BadInput` if they are of other sizes."""
+    """Take over the embeddings in a folder, as this script writes it; `BadInput` if they are of other sizes."""
     what = f"--init {folder}: holds no matrix embeddings of this --student and this --teacher's vocabulary"
     with refused(what, OSError, RuntimeError, SafetensorError):
-        weights, prefix = load_file(Path(folder) / "model.safetensors"), "embeddings."
-        embeddings.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
+        weights = load_file(Path(folder) / "model.safetensors")
+        own = {k.removeprefix("embeddings."): v for k, v in weights.items() if k.startswith("embeddings.")}
+        embeddings.load_state_dict(own)
 
 
 def stsb_classes(task: TaskData) -> TaskData:
@@ -549,7 +553,8 @@ def build_student(args: Args, run: Run, init: str) -> PreTrainedModel:
 
 def distil(args: Args, run: Run, init: str, variant: str) -> None:
     """Train the student of a row on the task, by vanilla KD or on the labels alone, and write its record."""
-    student, teacher = build_student(args, run, init), None
+    student = build_student(args, run, init)
+    teacher = None
     if variant == "kd":
         if args.augment:
             add_copies(run, args.augment)

@@ -18,13 +18,13 @@ Brown et al. 2023: https://arxiv.org/abs/2311.13657
     python methods/efficient_attention.py --task squad --teacher allenai/longformer-base-4096 --max-length 512
 
 The paper in ten lines. Encoders such as RoBERTa read 512 tokens, since attention costs the square of the length.
-Efficient attentions cost a multiple of it: a sliding window with global tokens (Longformer), blocks with random and
-global ones (BigBird), local, sparse and global tokens (LSG), landmarks (Nystromformer). "Convert": put one of them
-into a pretrained model, repeat its positions up to 4096 and go on with masked language modelling. "Distil": train a
-student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the student
-on a task. The paper takes published long models, and pre-trains LSG itself; it distils and fine-tunes all four.
-Students keep most of the teacher's scores at about half the time. Questions over long texts lose most, named entities
-little. A corpus of long and short texts distils best. Distil-then-convert, left open in the paper, is a variant.
+Efficient attentions cost a multiple of the length: a sliding window with global tokens (Longformer), blocks with
+random and global ones (BigBird), local, sparse and global tokens (LSG), landmarks (Nystromformer). "Convert": put one
+of them into a pretrained model, repeat its positions up to 4096 and go on with masked language modelling. "Distil":
+train a student of every other layer on the teacher's masked-LM predictions, as DistilBERT was. "Fine-tune": train the
+student on a task. The paper takes published long models, and pre-trains LSG itself; it distils and fine-tunes all
+four. Students keep most of the teacher's scores at about half the time. Questions over long texts lose most, named
+entities little. A corpus of long and short texts distils best. Distil-then-convert, left open there, is a variant.
 
 What the paper has -> code
     sections 2, 4: four attentions     longformer, bigbird, lsg, nystromformer; fast: common/layers/attention.py
@@ -34,7 +34,7 @@ What the paper has -> code
     appendix B: the loss               pretraining_loss
     fine-tuning                        fine_tune
     sections 3.2, 4.5: texts           `--corpus`, passes_oscar
-    table 4                            python -m bench speed --table lengths
+    table 4, of our attentions         python -m bench speed --table lengths
 docs/efficient_attention.md lists what differs from the paper, and how its gaps are read.
 """
 
@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -56,8 +56,9 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 
 
 # --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
-# As their papers define them, for one text: Q, K and V are (H, L, d), and all L x L scores are computed. What trains,
-# common/layers/attention.py, computes the same without them, for padded batches; short texts get full attention there.
+# As their papers define them, Nystromformer without its convolution, for one text: Q, K and V are (H, L, d), and all
+# L x L scores are computed. What trains, common/layers/attention.py, computes the same without them, for padded
+# batches; short texts get full attention there.
 
 
 def attend(Q: Tensor, K: Tensor, V: Tensor, seen: Tensor) -> Tensor:
@@ -83,8 +84,8 @@ def bigbird(Q: Tensor, K: Tensor, V: Tensor, block: int, drawn: Tensor) -> Tenso
     j = torch.arange(Q.shape[1], device=Q.device) // block  # the block of each key, (L,)
     i = j[:, None]  # of each query, (L, 1)
     seen = ((i - j).abs() <= 1) | (j == 0) | (j == j[-1]) | (i == 0) | (i == j[-1])
-    random = (drawn[j][..., None] == j).any(2)  # (L, H, L)
-    return attend(Q, K, V, seen | random.transpose(0, 1))
+    of_query = drawn[j].transpose(0, 1)  # (H, L, random), blocks
+    return attend(Q, K, V, seen | (of_query[..., None] == j).any(2))
 
 
 def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, global_count: int) -> Tensor:
@@ -104,7 +105,7 @@ def lsg(Q: Tensor, K: Tensor, V: Tensor, block: int, sparse: int, reach: int, gl
 
 def nystromformer(Q: Tensor, K: Tensor, V: Tensor, landmarks: int, iterations: int = 6) -> Tensor:
     """softmax(Q K~' / sqrt(d)) A^+ softmax(Q~ K' / sqrt(d)) V with A = softmax(Q~ K~' / sqrt(d)), where Q~ and K~ are
-    means over M segments; of fewer than M tokens NaN. (The fast one adds a convolution of V, at first 0.)"""
+    means over M segments; of fewer than M tokens NaN. (The fast one adds a convolution of V, 0 after conversion.)"""
     L, d = Q.shape[1:]
     segments = F.one_hot(torch.arange(L, device=Q.device) * landmarks // L).to(Q)  # (L, M)
     means = (segments / segments.sum(0)).T
@@ -125,7 +126,8 @@ def pseudo_inverse(A: Tensor, iterations: int) -> Tensor:
     return Z
 
 
-def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor, over_tokens: Any) -> Tensor:
+def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Tensor,
+                     over_tokens: Callable[[Tensor], Tensor]) -> Tensor:  # fmt: skip
     """L = 2 L_mlm + 5 L_ce + 1 L_cse (appendix B), (); without a teacher L_mlm alone.
     Outputs have (B, L, V) logits and (B, L, D) hidden states; labels are (B, L), -100 where nothing is masked; mask
     is (B, L), true for tokens. Means over the tokens, L_mlm over the masked ones; of a part of a batch `over_tokens` is
@@ -144,7 +146,7 @@ def pretraining_loss(student: Any, teacher: Any | None, labels: Tensor, mask: Te
 
 # --- arguments -----------------------------------------------------------------------------------------------
 
-# What a row's model goes through before it is fine-tuned
+# What a row's model goes through before it is fine-tuned, and "kd", which is how; the paper's tables call `distil` KD
 VARIANTS: dict[str, tuple[str, ...]] = {
     "finetune": (),  # the undistilled student, with the teacher's attention
     "kd": ("kd",),  # the same, fine-tuned with the fine-tuned teacher's soft labels: vanilla KD
@@ -211,9 +213,7 @@ class Args(CommonArgs):
         return models.load_config(models.source(self.teacher)).hidden_size  # students are as wide as the teacher
 
     def unused(self, variant: str) -> set[str]:
-        if "distil" in VARIANTS[variant]:
-            return set()
-        return {"distil_lr"}
+        return {"distil_lr"} - {f"{stage}_lr" for stage in VARIANTS[variant]}
 
 
 if __name__ == "__main__":  # --help and wrong arguments are answered before the slow imports
@@ -237,15 +237,16 @@ from common.train import Batch
 
 def depth(args: Args, teacher: Teacher, variant: str) -> tuple[int, str]:
     """How many layers a row's student has, and which of the teacher's these are."""
-    N, width = teacher.model.config.num_hidden_layers, teacher.model.config.hidden_size
+    config = teacher.model.config
+    N = config.num_hidden_layers
     if VARIANTS[variant] == ("convert",):  # the whole teacher, with another attention
         return N, "first"
     if args.student == "half":
         every_other = range(1, N + 1, 2)
         return len(every_other), ",".join(map(str, every_other))
     layers, student_width = student_shape(args.student)
-    if student_width != width:
-        raise BadInput(f"--student {args.student}: has to be as wide as the teacher, {width}; or half")
+    if student_width != config.hidden_size:
+        raise BadInput(f"--student {args.student}: has to be as wide as the teacher, {config.hidden_size}; or half")
     return layers, args.keep
 
 
@@ -269,7 +270,8 @@ def attention_settings(args: Args) -> dict[str, Any]:
 CONVERT_STEPS = 3000
 TOKENS_PER_STEP = 2**18
 DISTIL_EPOCHS = 3
-CONVERT_OPTIMIZER = {"warmup": 500 / 3000, "eps": 1e-6, "clip": 5.0}
+# With every budget: Longformer's and DistilBERT's
+CONVERT_OPTIMIZER = {"warmup": 500 / CONVERT_STEPS, "eps": 1e-6, "clip": 5.0}
 DISTIL_OPTIMIZER = {"warmup": 0.05, "betas": (0.9, 0.98), "decay": 0.0, "eps": 1e-6, "clip": 5.0}
 
 
@@ -332,21 +334,21 @@ def distil(args: Args, run: Run, source: str, texts: Any, length: int, layers: i
 def before_the_task(args: Args, run: Run, texts: Any) -> str:
     """A row's stages, one after the other, each on the masked LM that the one before it left; the folder (or hub id) of
     the last one. Every row is charged for all of its stages, those that it shares with other rows too."""
-    short = min(args.short_length, args.max_length)  # tokens of a piece, with full attention
-    long_ = args.stage_length or args.max_length  # with an efficient one
-    is_long = attention.kind_of(run.teacher.model.config) is not None
-    stages = [name for name in stages_of(run.variant) if not (name == "convert" and is_long)]  # it needs no conversion
-    shares = {"convert": args.convert_share, "distil": args.distil_share}
+    length = short = min(args.short_length, args.max_length)  # tokens of a piece, with full attention
+    stages = stages_of(run.variant)
+    if attention.kind_of(run.teacher.model.config):  # it is long, and not converted again
+        length = args.stage_length or args.max_length
+        stages = [name for name in stages if name != "convert"]
     source = run.teacher.pretrained or run.teacher.name
-    if any(shares[name] for name in stages):  # something is trained: a missing masked-LM head comes first
+    if any(getattr(args, f"{name}_share") for name in stages):  # a missing masked-LM head is trained first
         source = long.with_lm_head(run, source, texts, min(64, short))
     for name in stages:
         if name == "convert":
-            source = convert(args, run, source, texts, long_)
-            is_long = True
+            length = args.stage_length or args.max_length
+            source = convert(args, run, source, texts, length)
         else:
             layers, keep = depth(args, run.teacher, run.variant)
-            source = distil(args, run, source, texts, long_ if is_long else short, layers, keep)
+            source = distil(args, run, source, texts, length, layers, keep)
     return source
 
 
@@ -376,7 +378,7 @@ def build_student(args: Args, run: Run, texts: Any) -> PreTrainedModel:
 
 
 def load_teacher(args: Args, task: TaskData) -> Teacher:
-    """A fine-tuned teacher where a row reads its soft labels, otherwise one that is known for its masked LM alone."""
+    """The teacher, which needs no head of the task where no row reads its soft labels."""
     teacher_args = replace(args, teacher=long.long_teacher(args, task.task))
     teacher_args = replace(teacher_args, max_length=teacher_length(teacher_args, task))
     teacher = get_teacher(teacher_args, task, headless=not any("kd" in VARIANTS[name] for name in args.variants))
@@ -387,7 +389,7 @@ def load_teacher(args: Args, task: TaskData) -> Teacher:
 
 def teacher_length(args: Args, task: TaskData) -> int:
     """The fine-tuned teacher has full attention: over whole documents of the pocket suite, where that is cheap, and
-    otherwise as far as its positions reach. A long teacher reads what its students read. `BadInput` where its soft
+    otherwise up to `--short-length`. A long teacher reads what its students read. `BadInput` where its soft
     labels would be of less text than the student reads."""
     source = models.source(args.teacher)
     if attention.kind_of(config := models.load_config(source)):
@@ -412,8 +414,8 @@ HARMFUL = {"adult", "agressif", "cryptojacking", "dangerous_material", "dating",
 
 
 def passes_oscar(row: dict[str, Any]) -> bool:
-    """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, no warning of quality, a perplexity of
-    more than 13.51 under a model of harmful text, no harmful category. A text without OSCAR's metadata passes."""
+    """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, not tiny, noisy or of short sentences,
+    perplexity of more than 13.51 under a model of harmful text, no harmful category. Others' texts pass."""
     metadata = row.get("metadata") or row.get("meta")
     if not isinstance(metadata, dict) or "identification" not in metadata:
         return True
@@ -425,7 +427,7 @@ def passes_oscar(row: dict[str, Any]) -> bool:
 
 
 def default_corpus(task: TaskData) -> str:
-    """Long texts for tasks over documents, and a mixture for those over sentences."""
+    """The task's own texts; of pocket tasks documents, or the task's with short texts."""
     if task.source != "pocket":
         return "task"
     if task.task.kind.windowed:
@@ -435,13 +437,15 @@ def default_corpus(task: TaskData) -> str:
 
 def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[str, Any]:
     """A row's settings besides the arguments, and its own `arguments`. `BadInput` for another width."""
-    stages, config = stages_of(variant), teacher.model.config
+    config = teacher.model.config
+    stages = stages_of(variant)
     layers, _ = depth(args, teacher, variant)
-    length, efficient = min(args.short_length, args.max_length), None  # full attention
-    if attention.kind_of(config):  # a teacher that is long already keeps its attention
-        length, efficient = args.max_length, config.efficient_attention
-    elif "convert" in stages:
-        length, efficient = args.max_length, attention_settings(args)
+    length = args.max_length
+    efficient = getattr(config, "efficient_attention", None)  # a teacher that is long already keeps its attention
+    if efficient is None and "convert" in stages:
+        efficient = attention_settings(args)
+    if efficient is None:  # full attention
+        length = min(args.short_length, length)
     init = args.init
     if stages or init == "auto":  # a teacher that is only known as it was fine-tuned is where all rows start
         init = "pretrained" if teacher.pretrained else "teacher"
@@ -465,14 +469,16 @@ def settings_of(args: Args, variant: str, teacher: Teacher, texts: Any) -> dict[
 
 def fine_tune(args: Args, run: Run, texts: Any) -> None:
     """Train the student of a row on the task, on its labels or by vanilla KD, and write its record."""
-    student, teacher, loading = build_student(args, run, texts), None, None
+    student = build_student(args, run, texts)
+    teacher = None
+    loading = None
     if "kd" in VARIANTS[run.variant]:
         teacher = run.kept_teacher()
     with run.loop({"student": student}, run.lr) as loop:
         for batch in loop:
             t = teacher(batch) if teacher else None
             loop.minimise(baseline(args, batch, student(**batch.inputs), t))
-    if run.settings["pattern"] is not None:
+    if attention.kind_of(student.config):
         loading = Loading("from distil_papers.common.layers import attention", "attention.load(folder, {model})")
     run.finish(student, loading=loading)
 

@@ -84,7 +84,8 @@ def select_layers(sequence: list[float], m: int) -> list[int]:
 
 def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | None = None,
                       memory: Any = None) -> Tensor:  # fmt: skip
-    """Eqs. 4-6 as they stand, in float64: float32 loses the gradient where layers have outliers or few directions."""
+    """Eqs. 4-6 in float64: float32 loses the gradient where layers have outliers or few directions. `memory`: of
+    common/layers/memory.py, the covariances of earlier batches, which this one joins."""
     if S.device.type == "mps":  # Apple's GPUs have no float64
         S, T = S.cpu(), T.cpu()
     S, T = S.double(), T.double()
@@ -95,15 +96,15 @@ def total_correlation(S: Tensor, T: Tensor, ridge: float, shrinkage: float | Non
         SS, TT, TS = S.T @ S, T.T @ T, T.T @ S
     else:
         n, SS, TT, TS = memory.join(S, T)
-    S_ss, S_tt, S_ts = SS / (n - 1), TT / (n - 1), TS / (n - 1)
+
+    def ridged(X: Tensor) -> Tensor:
+        r: Any = ridge
+        if shrinkage is not None:
+            r = shrinkage / n * X.trace() + 1e-30  # = shrinkage D/n mean variance; > 0 for Cholesky
+        return X + r * torch.eye(len(X)).to(X)
+
     # eq. 5, whose m is read as n, the number of vectors: S_ss = S'S / (n - 1) + r_s I, and S_tt likewise
-    r_s: Any = ridge
-    r_t: Any = ridge
-    if shrinkage is not None:
-        r_s = shrinkage / n * S_ss.trace() + 1e-30  # = shrinkage D/n mean variance; > 0 for Cholesky
-        r_t = shrinkage / n * S_tt.trace() + 1e-30
-    S_ss = S_ss + r_s * torch.eye(len(S_ss)).to(S_ss)
-    S_tt = S_tt + r_t * torch.eye(len(S_tt)).to(S_tt)
+    S_ss, S_tt, S_ts = ridged(SS / (n - 1)), ridged(TT / (n - 1)), TS / (n - 1)
     # eq. 4: W = S_tt^-1/2 S_ts S_ss^-1/2, here L_t^-1 S_ts L_s^-T: Cholesky factors L L' = S_ss differ from the paper's
     # symmetric roots by rotations, which change no singular value
     L_s, L_t = torch.linalg.cholesky(S_ss), torch.linalg.cholesky(S_tt)
@@ -153,7 +154,7 @@ def pkd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 # --- arguments -----------------------------------------------------------------------------------------------
 
-RIDGE = 1e-3  # eq. 5: r_t = r_s, added to the covariances to make them invertible
+RIDGE = 1e-3  # eq. 5: r_t and r_s, which the paper does not give, added to make the covariances invertible
 SELECTION_EXAMPLES = 512  # drawn at random, over which SVCCA and RCCC are computed
 
 
@@ -186,8 +187,10 @@ class Args(CommonArgs):
 
     KINDS = ("classification", "regression", "language modelling")
     VARIANTS = VARIANTS
+    # arguments that are gone, of which signatures of older results have the values
     FORMER: ClassVar = CommonArgs.FORMER | {"ridge": RIDGE, "selection_examples": SELECTION_EXAMPLES}
-    # Appendix A's values, where T is 20. Its beta weighs a sum of D correlations: D times as large here, 0.1 is 77
+    # Appendix A's numbers, where T is 20. They are other weights here: its beta weighs a sum of D correlations, ours
+    # their mean, so that its 0.1 is 77 for D = 768
     GRID: ClassVar = {"lr": (2e-5, 3e-5, 5e-5), "alpha": (0.2, 0.5, 0.6, 0.7), "beta": (0.1, 1.0, 10.0)}
 
     variant: str = variants("finetune,kd,mc3kd", VARIANTS)
@@ -250,20 +253,20 @@ PAPER_EPOCHS = 4
 
 def step_loss(args: Args, row: Variant, student: PreTrainedModel, teacher: Teacher | None, batch: Batch,
               layers: list[int], memories: Any = None) -> Tensor:  # fmt: skip
-    """Eq. 8, L = L_KD + beta L_CCC, or what the variant leaves of it; without a teacher the labels alone. Student layer
-    i is guided by `layers[i - 1]`; with `--memory`, `memories[i - 1]` has the covariances of earlier batches."""
+    """Eq. 8, L = L_KD + beta L_CCC, or with PKD's loss or none in L_CCC's place; without a teacher the labels alone.
+    Student layer i is guided by `layers[i - 1]`; with `--memory`, `memories[i - 1]` has earlier covariances."""
     s = student(**batch.inputs, output_hidden_states=bool(layers))
-    t: Any = teacher(batch, layers) if teacher else None
+    t: Any = teacher(batch, layers) if teacher else None  # without gradient; hidden states of `layers` alone
     # eq. 1: L_KD = alpha T^2 KL + (1 - alpha) CE; the paper prints KL(S, T) without T^2, ours is KL(teacher || student)
     loss = baseline(args, batch, s, t)
     if row.hidden == "none":
         return loss
-    select = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)
-    pairs = [(select(s.hidden_states[i]), select(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
+    vectors_of = partial(vectors, mask=batch.mask, tokens=row.tokens, family=student.config.model_type)  # -> (n, D)
+    pairs = [(vectors_of(s.hidden_states[i]), vectors_of(t.hidden_states[l])) for i, l in enumerate(layers, start=1)]
     if row.hidden == "pkd":
         distances = torch.stack([pkd_loss(S, T) for S, T in pairs], 1).mean(1)
-        return loss + row.beta * mean(term("PKD", distances))
-    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each as a share of its largest value, whatever the width
+        return loss + row.beta * mean(term("PKD", distances))  # over all processes' examples, as `whole` below
+    # eq. 7: L_CCC = - sum_i corr(T_{l_i}, S_i), each divided by the smaller width, its largest value for many vectors
     L_CCC: Any = 0.0
     for (S, T), memory in zip(pairs, memories or [None] * len(pairs), strict=True):
         corr = ccc(whole(S), whole(T), RIDGE, args.shrinkage, memory)
@@ -280,12 +283,11 @@ def partners(variant: Variant, sequence: list[float], m: int) -> list[int]:
         return []
     if m > N:
         raise BadInput(f"--student: {m} layers need as many teacher layers, the teacher has {N}")
-    if variant.layers == "last":
-        layers = list(range(N - m + 1, N + 1))  # PKD-Last, 12 -> 6: layers 7 to 12
-    elif variant.layers == "skip":
-        layers = [i * N // m for i in range(1, m + 1)]  # every (N/m)-th: 12 -> 3 is [4, 8, 12]; PKD's own [4, 8]
-    else:
-        layers = select_layers(sequence, m)
+    layers = {
+        "last": [N - m + i for i in range(1, m + 1)],  # 12 -> 6: layers 7 to 12; PKD-Last itself leaves out 12
+        "skip": [i * N // m for i in range(1, m + 1)],  # every (N/m)-th: 12 -> 3 is 4, 8, 12; PKD-Skip itself 4, 8
+        "selected": select_layers(sequence, m),
+    }[variant.layers]
     if variant.last == "out":
         layers.pop()
     return layers
@@ -384,7 +386,7 @@ def distil(args: Args, run: Run, student: PreTrainedModel, layers: list[int]) ->
     if run.variant != "finetune":
         teacher = run.kept_teacher(layers)  # its outputs and these states may be read from disk
     with run.loop(modules, run.lr) as loop:
-        if run.kind == "paper":
+        if args.budget == "paper":
             loop.watch = partial(track, args, run, student, loop)
         for batch in loop:
             loop.minimise(step_loss(args, row, student, teacher, batch, layers, memories))
@@ -398,7 +400,7 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
 
 
 def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
-    """The rows' settings besides the arguments. `BadInput` for widths that PKD's loss cannot compare."""
+    """What a row makes of `--beta`, `--tokens` and `--last`. `BadInput` for widths that PKD's loss cannot compare."""
     m, D_S = student_shape(args.student)
     D_T = teacher.model.config.hidden_size
     settings = {}

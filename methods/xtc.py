@@ -15,7 +15,7 @@ Wu et al., NeurIPS 2022: https://arxiv.org/abs/2206.01859
     python methods/xtc.py --task rte --data-dir GLUE_DIR --teacher bert-base-uncased --student 6x768 --budget paper
 
 The paper in ten lines. A fine-tuned BERT is made small, and nothing is pre-trained again. Half or more of its layers
-are left out (Skip: every other one is kept), and what is left is distilled in full precision. The weights of its linear
+are left out (Skip keeps every other one), and what is left is distilled in full precision. The weights of its linear
 layers and its word embedding are then trained with one or two bits each, and the inputs of the linear layers with
 eight: the forward pass sees sign(W) mean|W|, or a ternary W, and the gradient goes straight through to the float weight
 behind it. The teacher, the BERT as it was, gives its logits, hidden states and attention as targets: all at once (1S),
@@ -88,7 +88,7 @@ def masked_mse(S: Tensor, T: Tensor, valid: Tensor, axis: int) -> Tensor:
     # padding is taken out first: in half precision a masked score can be infinite
     padding = ~valid.unsqueeze(axis)
     errors = F.mse_loss(S.masked_fill(padding, 0), T.masked_fill(padding, 0), reduction="none")
-    return mean(errors.mean(axis)[valid])
+    return parallel.mean(errors.mean(axis)[valid])
 
 
 def hidden_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -> Any:
@@ -103,8 +103,7 @@ def attention_loss(student: list[Tensor], teacher: list[Tensor], mask: Tensor) -
 
 
 def logit_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference. The
-    authors' code divides it by C: its mean is over the batch and the classes."""
+    """(n, C) twice -> (n,): cross-entropy with the teacher's probabilities; of scores, the squared difference."""
     if student.shape[-1] == 1:
         return (student - teacher)[:, 0].square()
     # L_logit = CE(p^S, p^T), temperature 1
@@ -142,7 +141,7 @@ class Args(CommonArgs):
     """The arguments of all scripts, and XTC's."""
 
     KINDS = ("classification", "regression")  # XTC compresses encoders
-    GRID: ClassVar = {"lr": (2e-5, 5e-5, 1e-4, 5e-4)}  # what the paper's tables try: C.2 to C.4, C.13
+    GRID: ClassVar = {"lr": (2e-5, 5e-5, 1e-4, 5e-4)}  # what the paper's tables try: C.2 to C.7, C.11 to C.13
 
     variant: str = variants("finetune,kd,xtc", ("finetune", "kd", "xtc"))
     init: str = "teacher"
@@ -173,10 +172,12 @@ class Args(CommonArgs):
         """The rows of the table by their labels, in its order."""
         rows: dict[str, Variant] = {}
         for bits, variant in itertools.product(split_list(self.bits), self.variants):
-            labels = {f"{variant}-{bits}bit": variant}
-            if variant == "xtc":  # 1S-, 2S-, 3S-KD are rows of their own
-                labels = {f"xtc-{bits}bit-{stages}s": stages for stages in split_list(self.stages)}
-            rows |= {label: Variant(variant, int(bits), STAGES[stages]) for label, stages in labels.items()}
+            label = f"{variant}-{bits}bit"
+            if variant != "xtc":
+                rows[label] = Variant(variant, int(bits), STAGES[variant])
+                continue
+            for stages in split_list(self.stages):  # 1S-, 2S-, 3S-KD are rows of their own
+                rows[f"{label}-{stages}s"] = Variant(variant, int(bits), STAGES[stages])
         return rows
 
     def lengths(self, row: Variant) -> list[int]:
@@ -209,7 +210,6 @@ from common.layers.attention import AttentionScores, eager
 from common.layers.augment import add_copies
 from common.losses import baseline, term
 from common.models import is_decoder, layer_numbers
-from common.parallel import mean
 from common.run import Loading, Run, task_runs, taught_tasks
 from common.teacher import Teacher
 from common.train import Batch
@@ -283,14 +283,12 @@ def quantize(model: PreTrainedModel, bits: int, clip: float | None = None, lora_
         return
     for module in quantizable(model):
         if isinstance(module, nn.Linear):
-            module.__class__ = QuantizedLinear  # multiplies codes, exactly; an embedding looks up alpha C
-            U = V = None
+            module.__class__ = QuantizedLinear  # whose forward multiplies codes, exactly; an embedding looks up alpha C
+            module.lora_U = module.lora_V = None  # type: ignore[assignment]
             if lora_rank:  # with U = 0: no change at the start
-                U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
-                V = nn.Parameter(module.weight.new_zeros(lora_rank, module.in_features))
-                nn.init.normal_(V, std=1 / math.sqrt(module.in_features))
-            module.register_parameter("lora_U", U)
-            module.register_parameter("lora_V", V)
+                module.lora_U = nn.Parameter(module.weight.new_zeros(module.out_features, lora_rank))
+                V = module.weight.new_zeros(lora_rank, module.in_features)
+                module.lora_V = nn.Parameter(nn.init.normal_(V, std=1 / math.sqrt(module.in_features)))
         per_row = isinstance(module, nn.Embedding)
         parametrize.register_parametrization(module, "weight", Quantizer(bits, per_row, clip))
 
@@ -317,9 +315,8 @@ def load_latent(student: PreTrainedModel, folder: Path) -> None:
 @torch.no_grad()
 def distances(student: PreTrainedModel, before: dict[str, Tensor]) -> dict[str, float]:
     """Module -> l2 norm of (its float weight, `before` it was trained with bits - its quantised weight)."""
-    modules: dict[str, Any] = dict(student.named_modules())
-    names = [name for name, module in modules.items() if parametrize.is_parametrized(module, "weight")]
-    return {name: float((modules[name].weight.cpu() - before[f"{name}.weight"]).norm()) for name in names}
+    found: dict[str, Any] = {n: m for n, m in student.named_modules() if parametrize.is_parametrized(m, "weight")}
+    return {name: float((module.weight.cpu() - before[f"{name}.weight"]).norm()) for name, module in found.items()}
 
 
 # --- training ------------------------------------------------------------------------------------------------
@@ -332,15 +329,16 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     if "hidden" in losses:
         lowest = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
         if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
-            lowest = max(0, lowest - 1)  # their code: one state lower (teacher_layer counts from 0, minus 1)
+            lowest = max(0, lowest - 1)  # their code: one state lower (from the lowest one to the top: not copied)
         layers = [lowest, *kept]
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
+    if losses == ("label",):
+        return baseline(args, batch, s, None)
     with AttentionScores() as teacher_scores:
-        t: Any = None if losses[0] == "label" else teacher(batch, layers)
-    if losses[0] in ("label", "kd"):
+        t = teacher(batch, layers)
+    if losses == ("kd",):
         return baseline(args, batch, s, t)
-
     logits, _ = batch.predictions(s)
     loss = logits.new_zeros(())
     if layers:
@@ -348,7 +346,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         L_att = attention_loss(student_scores.layers, [teacher_scores.layers[l - 1] for l in kept], batch.mask)
         loss = loss + args.beta * (term("hidden", L_hidden) + term("attention", L_att))
     if "logit" in losses:
-        L_logit = mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
+        L_logit = parallel.mean(term("logit", logit_loss(logits, batch.predictions(t)[0])))
         if args.loss == "code":  # theirs averages classes too
             L_logit = L_logit / logits.shape[-1]
         loss = loss + L_logit
@@ -358,7 +356,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
 def train(args: Args, run: Run, student: PreTrainedModel, kept: list[int], name: str, stage: Stage, steps: int) -> None:
     """A stage begins as a run does: optimiser, warm-up and decay start again."""
     teacher = run.teacher
-    if stage.losses[0] in ("kd", "logit"):  # outputs alone: attention scores are too large to be kept
+    if stage.losses in (("kd",), ("logit",)):  # outputs alone: attention scores are too large to be kept
         teacher = run.kept_teacher(steps=steps)
     with run.loop({"student": student}, stage.peak * run.lr, steps=steps, stage=name) as loop:
         for batch in loop:
@@ -416,7 +414,8 @@ def kept_layers(args: Args, teacher: Teacher) -> list[int]:
 
 def settings_of(args: Args, row: Variant, kept: list[int], task: Any, teacher: Teacher) -> dict[str, Any]:
     """A row's settings besides the arguments."""
-    config, share = teacher.model.config, 0.0
+    config = teacher.model.config
+    share = 0.0
     # layers are left out in full precision first, unless the start was already quantised
     if row.bits < 32 and len(kept) < config.num_hidden_layers and not args.goes_on:
         share = args.reduce_share
@@ -432,7 +431,7 @@ def settings_of(args: Args, row: Variant, kept: list[int], task: Any, teacher: T
     peak = max(stage.peak for stage in row.stages)
     lr = args.lr or min(2 * task.task.kind.default_lr(config.hidden_size, args.init), 2e-3 / peak)
     return {
-        "paper_epochs": epochs / (1 - share),
+        "paper_epochs": epochs / (1 - share),  # the reduction first, then a whole Budget
         "lr": lr,
         "bits": row.bits,
         "stages": len(row.stages),
