@@ -8,7 +8,6 @@ Counts, and finished measurements, stand there with their word. A † cell decid
 from __future__ import annotations
 
 import functools
-import json
 import math
 import tomllib
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanrho
 
-from bench import FOLDER, stats
+from bench import FOLDER, saved, stats
 from bench.records import KEPT
 from bench.table import Grid, Row, Table, load, on_matched, short, teacher_score
 from common import results
@@ -156,12 +155,16 @@ def judged(answer: dict[str, Any]) -> tuple[str, str]:
 
 def of_lengths(measured: str, over: str) -> tuple[str, str]:
     """The word and the ratios, at 4,096 tokens: each efficient attention's seconds or bytes over those of `over`."""
-    shapes = json.loads((FOLDER / "attention_profile.json").read_text(encoding="utf-8"))["shapes"].values()
-    read = [entry["attentions"] for entry in shapes if over in entry["attentions"]]
-    ratios = [found[name][measured]["4096"] / found[over][measured]["4096"] for found in read for name in ATTENTIONS]
-    said = WORDS[0] if max(ratios) < 1 else WORDS[1] if min(ratios) > 1 else WORDS[2]
-    figure = f"{min(ratios):.2f} to {max(ratios):.2f} times, {len(ratios)} cases, one median each"
-    return said, f"{figure}; `attention_profile`"
+    shapes = [entry["attentions"] for entry in saved("attention_profile")["shapes"].values()]
+    ratios = [found[name][measured]["4096"] / found[over][measured]["4096"]
+              for found in shapes if over in found for name in ATTENTIONS]  # fmt: skip
+    said = WORDS[2]
+    if max(ratios) < 1:
+        said = WORDS[0]
+    elif min(ratios) > 1:
+        said = WORDS[1]
+    times = f"{min(ratios):.2f} to {max(ratios):.2f} times, {len(ratios)} cases"
+    return said, f"{times}, one median each; `attention_profile`"
 
 
 def estimated(answer: dict[str, Any]) -> tuple[str, str]:

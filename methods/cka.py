@@ -362,7 +362,7 @@ def student_settings(args: Args, teacher: Any) -> dict[str, Any]:
     scale = math.sqrt(teacher.hidden_size / args.width())
     settings = {k: scale * getattr(teacher, k) for k in ("initializer_range", "init_std") if hasattr(teacher, k)}
     settings["ffn"] = args.ffn
-    if args.width() < teacher.hidden_size and not args.checkpoint:  # as the paper's students all are
+    if args.width() < teacher.hidden_size and not args.checkpoint:  # new and narrow, as the paper's
         settings["ffn"] = args.ffn or PAPER_FFN.get((teacher.model_type, args.student))
     return settings
 

@@ -57,7 +57,7 @@ from common.args import CORPUS, BadInput, CommonArgs, arg, execute, parse, stude
 
 # --- the four attentions (sections 2 and 4), and the loss before the task (appendix B) ------------------------
 # As their papers define them, Nystromformer without its convolution, for one text: Q, K and V are (H, L, d), and all
-# L x L scores are computed. What trains, common/layers/attention.py, computes the same without them, for padded
+# L x L scores are computed. common/layers/attention.py is what trains: it computes the same without them, for padded
 # batches; short texts get full attention there.
 
 
@@ -415,7 +415,7 @@ HARMFUL = {"adult", "agressif", "cryptojacking", "dangerous_material", "dating",
 
 def passes_oscar(row: dict[str, Any]) -> bool:
     """Section 3.2's filters of OSCAR: English with a probability of 0.8 or more, not tiny, noisy or of short sentences,
-    perplexity of more than 13.51 under a model of harmful text, no harmful category. Others' texts pass."""
+    a perplexity of more than 13.51 under a model of harmful text, no harmful category. Others pass."""
     metadata = row.get("metadata") or row.get("meta")
     if not isinstance(metadata, dict) or "identification" not in metadata:
         return True

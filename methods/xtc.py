@@ -329,7 +329,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
     if "hidden" in losses:
         lowest = kept[0] - 1  # the student's embeddings are paired with the input of the first kept layer
         if args.loss == "code" and len(kept) < teacher.model.config.num_hidden_layers:
-            lowest = max(0, lowest - 1)  # their code: one state lower (from the lowest one to the top: not copied)
+            lowest = max(0, lowest - 1)  # their code: one state lower; below the lowest it takes the top, ours stays
         layers = [lowest, *kept]
     with AttentionScores() as student_scores:
         s = student(**batch.inputs, output_hidden_states=bool(layers))
@@ -339,6 +339,7 @@ def step_loss(args: Args, losses: tuple[str, ...], student: PreTrainedModel, tea
         t = teacher(batch, layers)
     if losses == ("kd",):
         return baseline(args, batch, s, t)
+
     logits, _ = batch.predictions(s)
     loss = logits.new_zeros(())
     if layers:

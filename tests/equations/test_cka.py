@@ -230,3 +230,5 @@ def test_layers_and_widths() -> None:
     assert settings == {"ffn": 3072, "initializer_range": pytest.approx(0.02 * 1.5**0.5)}
     # of a teacher as wide as the student the width is no one's in the paper
     assert cka.student_settings(cka.Args(student="6x768"), BartConfig(d_model=768))["ffn"] is None
+    started = cka.Args(student="6x768", init="facebook/bart-base")  # as wide inside as its checkpoint
+    assert cka.student_settings(started, BartConfig(d_model=1024))["ffn"] is None
