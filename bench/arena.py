@@ -210,7 +210,7 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
     """Say where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had
     seen the former: Fisher's exact test, one-sided."""
     kind, name = task.task.kind, task.reported[0]
-    if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))):
+    if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))) or kind.several:
         return
     some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
     encoded = data.encode(teacher.tokenizer, some, task.task, max_length)
@@ -226,7 +226,7 @@ def has_learnt_nothing(row: Row, task: str, score: Estimate) -> bool:
     """Whether a row gives one answer, or is not above the largest class by its interval."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
     low = score.mean if math.isnan(score.error) else score.interval()[0]
-    one_answer = bool(said) and all(np.ptp(values) == 0 for values in said)
+    one_answer = bool(said) and all((values == values[0]).all() for values in said)
     largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
     return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from bench import Parser, claims, matrix, saved, speed, stats, table
+from bench import FOLDER, Parser, claims, matrix, saved, speed, stats, table
 from bench.claims import Scores
+from bench.records import KEPT
 from bench.stats import Contrast
 from bench.table import Grid, Row, Table, cell, short, teacher_score
 from common import results
@@ -157,6 +158,8 @@ def laid_out(layout: dict[str, Any]) -> str:
     named = claims.rows(name) | {f"{also}/{label}": row for label, row in claims.rows(also).items()}
     whole = {"": "", **{short(task): task for task in found.tasks}}
     lines, teachers, columns = [], ["teacher"], list(layout["columns"].values())
+    for wrong in [task for task, *_ in columns if task not in whole] + [over] * (over not in ("", *layout["lines"])):
+        raise BadInput(f"docs/tables.toml: {name} has no task or line {wrong!r}; tasks go without pocket/")
     for title, label in layout["lines"].items():
         cells = []
         for task, *parts in columns:
@@ -312,9 +315,9 @@ def order(which: slice) -> Grid:
     return Grid(saved("transfer")["header"], saved("transfer")["rows"][which])
 
 
-WITH_PAIRS = ("attention_pocket", "attention_kinds", "attention_short", "attention_litbank", "xtc_pocket", "xtc_long",
-              "xtc_few", "xtc_again", "xtc_real", "cka_pocket", "cmow_cola", "cmow_pocket", "cmow_real", "mc3kd_few",
-              "mc3kd_claims", "mc3kd_lm", "mc3kd_factors", "pocket_suite", "real_few", "real_whole")  # fmt: skip
+# Kept results of files that have `pairs` of their own, which may be empty
+WITH_PAIRS = [file.stem for file in sorted(matrix.MATRICES.glob("*.toml"))
+              if (FOLDER / f"{file.stem}{KEPT}").exists() and "\npairs = " in file.read_text(encoding="utf-8")]  # fmt: skip
 TABLES: dict[str, Callable[[], str | Grid]] = {
     "findings": findings,
     "arena-whole": lambda: every_row(kept("arena")),

@@ -29,7 +29,7 @@ from scipy.stats import binomtest
 
 from bench import Parser
 from common import data, evaluate, models, parallel, tables
-from common.errors import BadInput, shown, some, warn
+from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import SURROGATE, Kind, Split, Task
 from common.kinds.names import label_order
 from common.results import replacing
@@ -46,9 +46,10 @@ def load(folder: Path) -> tuple[Predict, list[str], bool]:
     if (folder / "vocabulary.json").exists():
         from bench.baselines import linear
 
-        names = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+        with refused(f"predict {folder}: labels.json is damaged, or older; linear.py --force writes it anew"):
+            ((kind, names),) = json.loads((folder / "labels.json").read_text(encoding="utf-8")).items()
         baseline = linear.load(folder)
-        return lambda split: (baseline(split.texts), 0), names, False
+        return lambda split: (baseline(split.texts), 0), names, Kind.of(kind).several
     if not (folder / "config.json").is_file():
         raise BadInput(f"predict {folder}: no student is there (no config.json); a script's last lines name folders")
     import methods.cmow  # noqa: F401  # makes its models known to the library, as does the next

@@ -129,11 +129,13 @@ def folder_of(name: str) -> Path:
 
 
 def items_of(folder: Path, record: dict[str, Any]) -> tuple[Splits, Splits]:
-    """What a run has predicted, classes or scores of each item of the reported splits, and the labels."""
+    """What a run has predicted, classes, scores or (N, C) several labels of the reported splits, and the labels."""
     if not (path := folder / "predictions.safetensors").is_file():
         return {}, {}
-    found = {split: values.argmax(1) if values.ndim == 2 else values for split, values in load_file(path).items()}
     given, _ = SOURCE.parse_known_args(shlex.split(record["command"]))
+    several = given.kind == "labels"
+    found = {split: values > 0 if several else values.argmax(1) if values.ndim == 2 else values
+             for split, values in load_file(path).items()}  # fmt: skip
     return found, labels_of(record["task"], tuple(vars(given).items()))
 
 

@@ -9,7 +9,7 @@ The file:
 
     tasks = ["pocket/cola", "pocket/rte"]        # keys that are not named below are arguments of every script
     seeds = [0, 1, 2]
-    budget = "6400"
+    budget = "6400"                              # or budgets = [12800, 6400]: the first is reported, and tuned at
 
     [[rows]]
     method = "mc3kd"                             # methods/mc3kd.py, or one of bench/baselines/; the rest is its own
@@ -21,14 +21,16 @@ The file:
     name = "dist-narrow"                         # where results go: OUT/<name>/...; default: the script's name
     student = "2x64"
     tasks = ["pocket/rte"]                       # a row may have tasks and seeds of its own
+    late = true                                  # after all others, and of several budgets at the first alone
 
 `out` is where everything goes, by default runs/ and the file's name. Paths are relative to the repository. Tasks of a
 kind that a row's method does not do are left out, with a line. With [tune] in the file, rows have the values that have
-won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "arena"` has that file's
-content, with what it says itself in its place, and of its rows those that `rows` names; with a [tune] of its own it has
-trials of its own. `pairs` are differences of rows, "A - B", that the pages show. A row can go on from another file's
-runs: in `init = "runs/other/a-row/xtc/{task}/*/*/seed{seed}"` task and seed are the cell's, and a pattern is the path
-that it matches.
+won the trials of `python -m bench sweep FILE` (bench/sweep.py). A file with `of = "arena"` starts from that file: its
+own keys replace that one's, `rows` chooses rows by name, and without a [tune] of its own that one's trials count.
+`pairs` are differences of rows, "A - B": results that `bench table FILE --save FILE` keeps then have a table FILE for a
+page (docs/contributing.md), with all rows and these. A row can go on from another file's runs: in
+`init = "runs/other/a-row/xtc/{task}/*/*/seed{seed}"` task and seed are the cell's, and a pattern is the path that it
+matches.
 
 Interrupted in whatever way and started again it goes on: a finished command is not run again, unless files of your own
 that it reads have changed; an unfinished one goes on from its checkpoint. A command trains one student, a cell of the

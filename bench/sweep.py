@@ -10,8 +10,10 @@ The file:
     seeds = [100, 101]               # none of those that are reported
     lr = [2.5e-4, 5e-4, 1e-3]        # a list: what every row tries
 
-    [[rows]]
+    [[rows]]                         # of one variant
     name = "mc3kd"
+    method = "mc3kd"
+    variant = "mc3kd"
     tune = { lr = [1e-3, 2e-3] }     # what this one tries in its place, or besides
     weight = { beta = [0.3, 1, 3] }  # one argument, tuned at the rate that has won; the script's default in the middle
 
@@ -25,9 +27,9 @@ bench/results/FILE_trials.json holds all trials with every score, and the winner
 then runs the rows. It is written after each command, and what it holds is not run again, on whatever machine, if
 settings and data are the same.
 
-A script declares its grid, the paper's, as `GRID`. Every variant has as many trials as the
-smallest of their grids has points, 12 at most; or as `--trials` says, so far as its own grid has points. The table is
-OUT/sweep/trials.json. Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
+A script declares its grid, the paper's, as `GRID`. Each variant has the same number of trials: the points of the
+smallest grid, at most 12, or `--trials`; a grid with fewer points is tried whole. The table is OUT/sweep/trials.json.
+Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
 started again the sweep goes on.
 """
 

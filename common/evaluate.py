@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
 
     metrics: dict[str, dict[str, float]]
     speed: float  # examples, of texts windows, per second of the forward passes
-    # (N, C) logits or (N,) scores of each split, float32; {} for kinds that have more than one prediction an example
+    # (N, C) logits or (N,) scores of each split, float32; {} for tags, spans and texts
     predictions: dict[str, np.ndarray]
 
 

@@ -87,11 +87,11 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     for texts in train.texts:
         plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
         names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
-    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.ordered]
+    rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.single]
     rows = rows or list(range(len(train)))
     classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
     for i in rows:
-        if task.kind.ordered and isinstance(train.labels[i], int):
+        if task.kind.single and isinstance(train.labels[i], int):
             classes.setdefault(train.labels[i], set()).add(names[i])
     hashed = {name for name in classes[None] if int(name[:8], 16) < 0.1 * 16**8}
     held = hashed | {min(texts) for texts in classes.values() if len(texts) >= 10 and hashed.isdisjoint(texts)}
@@ -282,12 +282,12 @@ def described(
         _refuse_doubt(known, named=bool(said))
     if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
         kind = KINDS["translation"]
-    rows = rows if kind.ordered else known  # of others, only what has its tags or answer teaches
+    rows = rows if kind.single else known  # of others, only what has its tags or answer teaches
     for found in rows.values():
         labels = found.columns["label"]
         for i, value in enumerate(labels):
             try:
-                labels[i] = None if value is None and kind.ordered else kind.cell(value)
+                labels[i] = None if value is None and kind.single else kind.cell(value)
             except ValueError as error:
                 raise BadInput(f"{found.place(i)}: {error}") from error
     names = said if len(said) > 1 else ()
@@ -370,7 +370,7 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     if columns.label_map:
         return renamed(columns.label_map, tuple(map(str, range(config.num_labels))))
     headed = any(part in name for part in kind.architectures for name in config.architectures or [])
-    if not (headed and (kind.ordered or kind.several)):
+    if not (headed and (kind.single or kind.several)):
         return ()
     names = tuple(str(config.id2label[i]) for i in range(config.num_labels))
     return () if len(names) > 1 and nameless(names) else names
@@ -406,7 +406,7 @@ def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Ro
             "text": [all(map(_blank, row)) for row in zip(*fields, strict=True)],
             "label": [(unknown and minus[i]) or (not kind.several and _blank(one)) for i, one in enumerate(labels)],
         }
-        if columns.unlabelled and kind.ordered and (split == "train" or (not of_train and all(lacks["label"]))):
+        if columns.unlabelled and kind.single and (split == "train" or (not of_train and all(lacks["label"]))):
             labels[:] = [None if no else value for no, value in zip(lacks["label"], labels, strict=True)]
             lacks["label"] = [False] * len(found)
         for what, lacking in lacks.items():

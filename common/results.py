@@ -83,7 +83,7 @@ class Result:
     budget: Budget
     metrics: dict[str, dict[str, float]]  # by split
     primary: Primary
-    agreement: dict[str, float] | None = None  # with the teacher, by split; empty for several predictions an example
+    agreement: dict[str, float] | None = None  # with the teacher, by split; empty for tags, spans and texts
     log_loss: dict[str, float] | None = None  # of the labels, by split, in nats; of scores the squared error
     teacher: Guide
     student: Student

@@ -225,13 +225,16 @@ class Run:
             modules["student"].load_state_dict(modules["best"].state_dict())
         self.taken += loop.step
 
-    def score(self, student: Any, folder: Path | None = None) -> tuple[float, evaluate.Evaluation]:
-        """The primary metric, mean over the reported splits; and all that was found on them."""
+    def evaluation(self, student: Any, folder: Path | None = None) -> evaluate.Evaluation:
+        """What a student says of the reported splits; `folder`, where answers are written, only at the run's end."""
         teacher, length = self.teacher, self.args.max_length
-        who = f"{self.variant} seed {self.args.seed}" if folder else None  # at the end, not while a student is selected
-        found = evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions, who)
+        who = f"{self.variant} seed {self.args.seed}" if folder else None
+        return evaluate.evaluate(student, teacher.tokenizer, self.task, length, folder, teacher.predictions, who)
+
+    def score(self, found: evaluate.Evaluation) -> float:
+        """The primary metric, mean over the reported splits."""
         primary = self.task.task.metrics[0]
-        return float(np.mean([found.metrics[split][primary] for split in self.task.reported])), found
+        return float(np.mean([found.metrics[split][primary] for split in self.task.reported]))
 
     # --- files ---
 
@@ -304,7 +307,7 @@ class Run:
         """
         args = self.args
         models.fold_head(student)
-        _, found = self.score(student, self.folder)
+        found = self.evaluation(student, self.folder)
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
             size = models.save(student, self.teacher.tokenizer, Path(place), card, args.max_length)
@@ -317,7 +320,6 @@ class Run:
         """Write predictions and the record of a student that was evaluated, of so many parameters and bytes."""
         task, args, teacher, kind = self.task, self.args, self.teacher, self.task.task.kind
         said, splits = found.predictions, task.splits
-        value = float(np.mean([found.metrics[split][task.task.metrics[0]] for split in task.reported]))
         if said:
             evaluate.save_predictions(self.folder, said)
         log_loss = {name: kind.log_loss(said[name], splits[name].labels) for name in said if len(splits[name].labelled)}
@@ -334,7 +336,7 @@ class Run:
                 "comparable": self.kind != "paper",
             },
             "metrics": found.metrics,
-            "primary": {"name": task.task.metrics[0], "value": value},
+            "primary": {"name": task.task.metrics[0], "value": self.score(found)},
             # how far the predictions are the teacher's, and their log loss
             "agreement": {
                 name: kind.agreement(said[name], teacher.predictions[name]) for name in said
@@ -424,8 +426,8 @@ def task_runs(
 
 
 def keeps_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, examples: int) -> bool:
-    """Whether `--teacher-cache` wants a teacher's outputs kept for so many examples of the loop: with auto if there are
-    fewer, and if the file is not too large."""
+    """Whether `--teacher-cache` wants a teacher's outputs kept for a loop over so many examples. With auto it does if
+    there are fewer in the data, some of which then come again, and the file has at most `MOST_KEPT` bytes."""
     layers, how = set(teacher.layers), args.teacher_cache
     if how == "off" or not encoded.kind.outputs or len(set(encoded.ids)) < len(encoded):
         return False

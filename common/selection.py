@@ -28,7 +28,7 @@ class Selection:
         scores, student = loop.notes.setdefault("scores", []), loop.modules["student"]
         every = self.every or loop.steps_per_epoch
         if len(scores) * every < loop.step and (loop.step % every == 0 or loop.step == loop.steps):
-            scores.append(on_main(lambda: run.score(student)[1].metrics[self.split][self.metric]))
+            scores.append(on_main(lambda: run.evaluation(student).metrics[self.split][self.metric]))
             student.train()
             if scores[-1] > max(scores[:-1], default=-math.inf):
                 loop.modules["best"].load_state_dict(student.state_dict())

@@ -81,7 +81,7 @@ class TaskData:
     def labelled(self) -> Split:
         """The training examples that labels can teach."""
         train = self.splits["train"]
-        return train.labelled if self.task.kind.ordered else train
+        return train.labelled if self.task.kind.single else train
 
 
 # --- the table of tasks --------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def task_data(task: Task, source: Source, origin: str, name: str, splits: dict[s
     if tune and not (tests and dev):
         train = splits["train"]
         known = [i for i, label in enumerate(train.labels) if label is not None]  # what a score can be made of
-        order = known if task.kind.ordered and known else list(range(len(train)))
+        order = known if task.kind.single and known else list(range(len(train)))
         if len(order) < 10:
             raise BadInput(f"--tune: {len(order)} training examples are too few to hold out a tenth of them")
         held_out = order[9::10]
@@ -233,7 +233,7 @@ def task_data(task: Task, source: Source, origin: str, name: str, splits: dict[s
         splits = {"train": train.rows(kept), "held_out": train.rows(held_out)}
         origin += ", a tenth of train held out"
         reported = ("held_out",)
-    if task.kind.ordered:
+    if task.kind.single:
         train, labelled = splits["train"], splits["train"].labelled
         if len(set(train.labels)) == 1 and len(labelled):
             only = task.labels[int(train.labels[0])] if task.labels else train.labels[0]
@@ -260,7 +260,7 @@ def to_split(task: Task, name: str, rows: Rows, own: bool = False) -> Split:
             if not value.strip() and not ((own or rows.official) and any(str(other).strip() for other in row)):
                 raise BadInput(f"{rows.place(i)}: {text} is empty; every example needs its text")
     labels = [
-        None if own and task.kind.ordered and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
+        None if own and task.kind.single and rows.columns["label"][i] is None else task.kind.read(task, rows, i)
         for i in range(len(rows))
     ]
     # The position in the source: unique over the splits, and the way back to the row.

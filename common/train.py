@@ -155,7 +155,7 @@ def split_batch(batch: dict[str, Tensor], ids: list[str], parts: int, kind: str,
                 device: torch.device) -> list[Batch]:  # fmt: skip
     """A batch in so many parts, fewer if it has too few rows; of each this process's rows."""
     size, labels, tokens = len(ids), batch["labels"], batch["attention_mask"].sum(1)
-    # of texts with labels at some tokens, these are the predictions; of several labels each is one, known or not
+    # labels beyond one a text are those of tokens, of which only these are predictions, unless the kind has `several`
     at_tokens = labels.ndim > 1 and not Kind.of(kind).several
     counts = (labels >= 0).flatten(1).sum(1).tolist() if at_tokens else [1] * size
     parts = max(1, min(parts, size // parallel.processes()))

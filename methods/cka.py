@@ -443,9 +443,12 @@ def distil(args: Args, run: Run, objective: Objective, student: PreTrainedModel)
     teacher: Any = None
     if objective.reads_teacher:
         teacher = run.kept_teacher(objective.teacher_layers)
-    held_out = run.evaluation_batches(HELD_OUT)
+    watched = not args.tune  # trials need no curve, which costs a short run as much as its steps
+    if objective.reads_teacher and run.teacher.stored:  # stored outputs are of training examples alone
+        watched = False
     with run.loop({"student": student, "projections": objective.projections}, run.lr, parts=args.minibatches) as loop:
-        if not run.teacher.stored or not objective.reads_teacher:  # stored outputs are of training examples alone
+        if watched:
+            held_out = run.evaluation_batches(HELD_OUT)
             loop.watch = partial(watch, objective, loop, student, run.teacher, held_out)
         for batch in loop:
             loop.minimise(objective(student, teacher, batch))

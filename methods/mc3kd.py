@@ -396,7 +396,8 @@ def track(args: Args, run: Run, student: PreTrainedModel, loop: Loop) -> None:
     """Figures 4 and 5: RCCC and the score after an epoch, into the log. Nothing is chosen by them."""
     if loop.step % loop.steps_per_epoch == 0:
         rccc = rccc_of(args, run.task, run.teacher, student)
-        run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=run.score(student)[0], **rccc)
+        score = run.score(run.evaluation(student))
+        run.log(step=loop.step, epoch=loop.step // loop.steps_per_epoch, score=score, **rccc)
 
 
 def settings_of(args: Args, teacher: Teacher) -> dict[str, dict[str, Any]]:
@@ -420,7 +421,9 @@ def train_row(args: Args, run: Run, sequence: list[float], cost: Ledger, teacher
         run.ledger.add(cost)
     student = run.student()
     distil(args, run, student, layers)
-    analysis = rccc_of(args, run.task, run.teacher, student) | {"layers": layers}
+    analysis: dict[str, Any] = {"layers": layers}
+    if not args.tune:  # trials are for the score alone
+        analysis |= rccc_of(args, run.task, run.teacher, student)
     run.finish(student, analysis=analysis, teacher_analysis=teacher_analysis)
 
 
@@ -429,7 +432,7 @@ def main(args: Args) -> None:
         settings = settings_of(args, teacher)
         sequence, cost = layer_correlations(args, task, teacher)
         analysis: dict[str, Any] = {}
-        if sequence:
+        if sequence and not args.tune:
             analysis = rccc_of(args, task, teacher, teacher.model) | {"ccc_sequence": sequence}
         for run in task_runs(args, "mc3kd", task, teacher, settings, paper_epochs=PAPER_EPOCHS):
             train_row(args, run, sequence, cost, analysis)

@@ -27,7 +27,7 @@ from content import MOODS, PAIRS, ROW, SCORES, asked, conll, jsonl, outputs, she
 from filelock import FileLock
 from test_attention import encoder, of_the_library
 
-from bench import figures, pages, run, sweep
+from bench import figures, pages, predict, run, sweep
 from common import data, evaluate, folders, heads, masking, models, own, teacher, text
 from common.args import CommonArgs
 from common.kinds import Split
@@ -172,6 +172,16 @@ def one_name_twice(at: Any) -> None:
 
 def no_such_line(_: Any) -> None:
     pages.laid_out({"matrix": "arena", "lines": {"Nobody": "nobody"}, "columns": {"mean": [""]}})
+
+
+def no_such_task(_: Any) -> None:
+    pages.laid_out({"matrix": "arena", "lines": {"KD": "kd"}, "columns": {"cola": ["pocket/cola"]}})
+
+
+def labels_of_an_older_version(at: Any) -> None:
+    for name in ("vocabulary.json", "labels.json"):
+        (at.folder / name).write_text('["a", "b"]')
+    predict.load(at.folder)
 
 
 # --- the rows ------------------------------------------------------------------------------------------------
@@ -678,6 +688,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "bench/predict.py": [
         ("bench predict empty texts.csv", "predict empty: no student is there"),
+        (labels_of_an_older_version, "labels.json is damaged, or older; linear.py --force writes it anew"),
         ("bench predict {tags} texts.csv", "BertForTokenClassification gives no class or score of a text"),
         ("bench predict {trained} texts.csv --text a,b", "--text a,b: 1 are needed, in training they were body"),
         ("bench predict {student} several.csv --text body", "no column body, it has text, label; --text COLUMN names"),
@@ -693,6 +704,7 @@ ROWS: dict[str, list[Row]] = {
         (one_name_twice, "docs/tables.toml: mc3kd-few is a table of docs/tables.md already"),
         (lambda _: pages.chosen("arena", "nobody"), "arena: has no row nobody"),
         (no_such_line, "docs/tables.toml: arena has no row nobody"),
+        (no_such_task, "docs/tables.toml: arena has no task or line 'pocket/cola'; tasks go without pocket/"),
         (lambda _: pages.filled("<!-- highest arena kd -->+1<!-- end -->"), "<!-- highest -->: a mark has no end"),
         (lambda _: pages.filled("<!-- score arena kd -->+1"), "<!-- score -->: a mark has no end, or is of no kind"),
         (lambda _: pages.said("lower", "arena mse-kd - kd, grammar"), "a page says that arena mse-kd - kd, grammar is"),

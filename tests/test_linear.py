@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from conftest import module_of, ran, records
 from safetensors.numpy import load_file
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import classification_report
 
 from bench import report
@@ -48,6 +50,22 @@ def test_a_saved_model_says_the_same(labels: list[str | float], chosen: int, pai
     assert chosen == 1 or {*said.argmax(1)} <= answers
     assert model.save(tmp_path) == sum(path.stat().st_size for path in tmp_path.iterdir())
     np.testing.assert_allclose(load_student(tmp_path)(texts=task.splits["dev"].texts), said, rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_with_several_labels(tmp_path: Path) -> None:
+    """Each label is scikit-learn's regression by itself; of what all rows have, or none, nothing is learnt."""
+    rows = [[word for word in ("red", "green") if i % 3 != len(word) % 3] for i in range(90)]
+    texts = [" ".join([*words, f"number {i}"]) for i, words in enumerate(rows)]
+    task = own.from_lists(texts, [[*words, "all"] for words in rows], kind="labels")
+    model, wanted = linear.fit(task, task.splits["train"], 3.0), np.array(task.splits["dev"].labels)
+    assert task.task.labels == ("all", "green", "red")
+    assert len(set(wanted.sum(1))) > 1
+    said = model(task.splits["dev"].texts)
+    np.testing.assert_array_equal(said > 0, wanted)
+    X = linear.features(model.tf_idf, task.splits["train"].texts)
+    green = LogisticRegression(C=3.0, max_iter=1000).fit(X, np.array(task.splits["train"].labels)[:, 1])
+    held_out = linear.features(model.tf_idf, task.splits["dev"].texts)
+    np.testing.assert_allclose(expit(said[:, 1]), green.predict_proba(held_out)[:, 1], rtol=1e-4)
 
 
 def test_what_it_predicts_is_kept(easy: list[str], tmp_path: Path) -> None:

@@ -713,6 +713,7 @@ def test_a_teacher_that_knows_the_train_rows_is_named(capsys: pytest.CaptureFixt
 
 
 FILMS = "\n".join(["text", *(f"film {i} was a good one" for i in range(60))])
+ABOUT = "\n".join(["text,label", *(f'a {"good " * (i % 2)}film {i},"{"good," * (i % 2)}film"' for i in range(60))])
 MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(60))])
 
 
@@ -723,6 +724,7 @@ MOODS = "\n".join(["bad,good", *(f"{i % 3 / 4},{1 - i % 3 / 4}" for i in range(6
         ("t.csv", FILMS, "--teacher-outputs p.csv --init {} --rows undistilled,kd,mc3kd,cmow-kd --budget 64",
          ("left out: undistilled, which learns from labels", "left out: mc3kd, which reads the teacher's layers",
           "agreement")),
+        ("t.csv", ABOUT, "--teacher {} --kind labels --rows linear,kd --budget 128", ()),
         ("t.conll", TAGGED, "--teacher {} --rows undistilled,kd,mc3kd,longformer --budget 640",
          ("left out: mc3kd: its script cannot do token classification",)),
     ],
@@ -741,7 +743,7 @@ def test_the_arena_from_file_to_advice(
     said = capsys.readouterr().out
     assert all(part in said for part in says)
     # after so few examples no row need have learnt anything
-    assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer) has the highest score|No row gives several", said)
+    assert re.search(r"(undistilled|vanilla KD|kd|cmow-kd|longformer|linear) has the high|No row gives several", said)
 
 
 def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Estimate]]:

@@ -440,7 +440,7 @@ def test_the_best_evaluation_is_kept_and_ends_a_loop_that_gets_no_better(killed:
         net, best = Net(0.0), Net(0.0).requires_grad_(False)
         loop = Loop({"student": net, "best": best}, Stream(), STEPS, LR, tmp_path, "s", save_every=0)
         task: Any = SimpleNamespace(task=SimpleNamespace(metrics=("f1", "accuracy")), reported=("dev",))
-        run = SimpleNamespace(score=lambda _: (0.0, found(scores[loop.step])))
+        run = SimpleNamespace(evaluation=lambda _: found(scores[loop.step]))
         loop.done = lambda: Selection(task, 2, 2).keep_best(run, loop)
         with loop:
             for batch in loop:

@@ -72,10 +72,12 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher 
 
 
 def main(args: Args) -> None:
-    for run in runs(args, "dist", PAPER_EPOCHS):
-        student, teacher = run.student(), None if run.variant == "finetune" else run.kept_teacher()
+    for run in runs(args, "dist", PAPER_EPOCHS):  # loads task and teacher; shows a task's table after its last run
+        student = run.student()  # as --student, --init and --keep say
+        # what a teacher says of an example is computed once, where that pays
+        teacher = None if run.variant == "finetune" else run.kept_teacher()
         with run.loop({"student": student}, run.lr, whole_batch=run.variant == "dist") as loop:
-            for batch in loop:
+            for batch in loop:  # goes on where it was killed, ends with the budget
                 loop.minimise(step_loss(args, run.variant, student, teacher, batch))
         run.finish(student)
 

@@ -4,8 +4,8 @@
     python bench/baselines/linear.py --task tickets.csv --C 10  # less regularisation
 
 The model in three lines. A text is the TF-IDF of its words, pairs of words, and characters. Two texts are |a - b|,
-a * b and the sum of their cosines, by words and by characters. Logistic regression maps these features to a class,
-ridge regression to a score.
+a * b and the sum of their cosines, by words and by characters. Logistic regression maps these features to a class, or
+to each of several labels; ridge regression to a score.
 
 `linear` sees the first `--budget` examples of the students' shuffled order, each once; `linear-all` sees all of train.
 Real tasks have batches of like length, so there a student of the same seed sees as many rows, not the same ones. The
@@ -67,7 +67,7 @@ from common.teacher import Teacher
 NO_TEACHER = Teacher("none", None, None, "none", stored=True)  # type: ignore[arg-type]
 UNUSED: dict[str, Any] = {"init": "-", "lr": 1.0, "paper_epochs": 1.0}  # what Run asks of a network
 
-# Shapes: N texts, F features, C classes (1 for a score).
+# Shapes: N texts, F features, C classes or labels (1 for a score).
 
 
 class Linear(NamedTuple):
@@ -117,15 +117,24 @@ def fit(task: TaskData, split: Split, C: float) -> Linear:
     tf_idf, classes = vectorizers(), len(task.task.labels)
     for one in tf_idf:
         one.fit([text for texts in split.texts for text in texts])
-    X = features(tf_idf, split.texts)
+    X, labels, logistic = features(tf_idf, split.texts), np.array(split.labels), LogisticRegression(C=C, max_iter=1000)
     if not classes:
-        model = Ridge(alpha=1 / C).fit(X, split.labels)
+        model = Ridge(alpha=1 / C).fit(X, labels)
         return Linear(tf_idf, np.asarray(model.coef_[None], np.float32), np.asarray([model.intercept_], np.float32))
-    if len({*split.labels}) < 2:
-        raise BadInput(f"{task.name}: the first {len(split):,} rows have one class; give more --budget")
-    model = LogisticRegression(C=C, max_iter=1000).fit(X, split.labels)
-    # a class that no row has stays far below; of two classes scikit-learn has one line, the second's over the first's
+    # a class or a label that no row has stays far below
     W, b = np.zeros((classes, X.shape[1]), np.float32), np.full(classes, -20, np.float32)
+    if task.task.kind.several:
+        for c, has_label in enumerate(labels.T):
+            if has_label.all():
+                b[c] = 20
+            elif has_label.any():
+                model = logistic.fit(X, has_label)
+                W[c], b[c] = model.coef_[0], model.intercept_[0]
+        return Linear(tf_idf, W, b)
+    if (labels == labels[0]).all():
+        raise BadInput(f"{task.name}: the first {len(split):,} rows have one class; give more --budget")
+    model = logistic.fit(X, labels)
+    # of two classes scikit-learn has one line, the second's over the first's
     several = len(model.classes_) > 2
     W[model.classes_] = model.coef_ if several else np.concatenate([-model.coef_, model.coef_]) / 2
     b[model.classes_] = model.intercept_ if several else np.concatenate([-model.intercept_, model.intercept_]) / 2
@@ -163,7 +172,8 @@ def main(args: Args) -> None:
             run.ledger.student_tokens = sum(len(text.split()) for texts in split.texts for text in texts)
             with nullcontext(run.folder) if args.save_student else TemporaryDirectory() as place:
                 size = model.save(Path(place))
-                Path(place, "labels.json").write_text(json.dumps(task.task.labels), encoding="utf-8")
+                names = json.dumps({task.task.kind.name: task.task.labels})
+                Path(place, "labels.json").write_text(names, encoding="utf-8")
             run.record(evaluated(model, task, run.variant), model.W.size, size)
 
 

@@ -251,7 +251,7 @@ class Kind(str):
     pair: ClassVar[tuple[str, str]] = ("text1", "text2")  # the canonical names of two texts
     usual: ClassVar[dict[str, str]] = {}  # canonical column -> what files of the kind usually call it
     labelled: ClassVar[bool] = True  # whether sources hold labels
-    ordered: ClassVar[bool] = False  # whether a label is one value, that can be sorted
+    single: ClassVar[bool] = False  # whether a label is one value, or None where nobody knows it
     several: ClassVar[bool] = False  # whether a text has several labels, of several columns, or none in a blank cell
 
     # Models: the library's Auto class; what a checkpoint with this head calls its architecture; the pocket suite's body
@@ -408,8 +408,10 @@ class Kind(str):
         return None
 
     def predict(self, model: Any, given: Any, tokenizer: Any, max_length: int, forward: Forward) -> tuple[Any, int]:
-        """What a model says of an encoded split, or of its stream, in order, here (N, C) logits as float32; and of how
-        many examples. `forward`: as `evaluate.forward`."""
+        """The model's answers in the split's order, here (N, C) logits as float32, and the number of examples.
+
+        `given`: the encoded split, or what `stream` gave. `forward` is `evaluate.forward`, which calls the model.
+        """
         rows: dict[int, np.ndarray] = {}
         for indices, _, output in forward(model, given, tokenizer, 128):
             for i, row in zip(indices, output.logits.float().cpu().numpy(), strict=True):
@@ -425,7 +427,7 @@ class Kind(str):
         return ()
 
     def kept(self, found: Any) -> np.ndarray | None:
-        """What a result keeps of that: a row for each example; None for kinds that say more of one."""
+        """What a result keeps of that, a row for each example; None of kinds whose answers are no such rows."""
         return None
 
     def agreement(self, student: np.ndarray, teacher: np.ndarray) -> float:

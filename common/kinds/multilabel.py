@@ -25,7 +25,7 @@ class MultiLabel(OwnClasses):
 
     name = "multi-label classification"
     own_metrics, more_metrics = ("micro_f1", "macro_f1"), ()
-    ordered, several = False, True
+    single, several = False, True
 
     def cell(self, value: Any) -> list[str]:
         """The names of a text's labels. Raises ValueError with what is wrong."""

@@ -72,7 +72,7 @@ class OwnScores(Regression):
         return value if (found := number(value)) is None else found
 
     def of_own(self, train: Split) -> Kind:
-        kind = OwnScores(self)
+        kind = type(self)(self)
         kind.fit(train.labelled.labels or (() if train.outputs is None else train.outputs))
         return kind
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class _Sentence(Kind):
     """What one class and one score have in common."""
 
-    ordered = True
+    single = True
     outputs = ("logits",)
 
     def default_lr(self, width: int, init: str) -> float:
