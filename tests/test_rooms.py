@@ -51,7 +51,7 @@ def test_the_core_opens_a_room_in_two_places_at_most() -> None:
 
 RUN = """
 import runpy, sys
-sys.argv = ["methods/mc3kd.py", "--budget", "smoke", "--out-dir", sys.argv[1], "--device", "cpu"]
+sys.argv = ["methods/mc3kd.py", "--variant", "mc3kd", "--budget", "smoke", "--out-dir", sys.argv[1], "--device", "cpu"]
 runpy.run_path("methods/mc3kd.py", run_name="__main__")
 print("\\nLOADED", *(name.removeprefix("common.") for name in sys.modules if name.startswith("common.")))
 """

@@ -327,7 +327,11 @@ FULL = {"xtc": "--bits 32", "efficient_attention": "--short-length 16"}  # of a 
 
 @pytest.mark.parametrize(
     ("task", "start"),
-    [("sst2", "--init pretrained --keep 2,4"), ("stsb", "--init random"), ("sst2", "--init teacher --keep top")],
+    [
+        ("sst2", "--init pretrained --keep 2,4"),
+        ("stsb", "--init random"),
+        pytest.param("sst2", "--init teacher --keep top", marks=pytest.mark.slow),
+    ],
 )
 def test_the_undistilled_student_and_kd_are_level(start: str, task: str, easy: list[str], glue: Path, tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip

@@ -231,7 +231,7 @@ for path, lines in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """One process reads a file, another as long, and then one that is ten times as long."""
-    lines = [" ".join(passages(40))] * 5000
+    lines = [" ".join(passages(40))] * 3000
     names = {"first.txt": 2, "again.txt": 2, "long.txt": 20}
     files = {write(tmp_path / name, lines * times): len(lines) * times for name, times in names.items()}
     argv = [sys.executable, "-c", READER.format(root=str(ROOT / "tests"))]
