@@ -228,10 +228,13 @@ class CommonArgs:
                 raise BadInput(f"--{name.replace('_', '-')} {given!r}: names nothing; leave it out, or give one")
         for name in ("out_dir", "cache_dir"):
             check_place(f"--{name.replace('_', '-')}", getattr(self, name))
-        if self.teacher_outputs is not None:
-            if not Path(self.teacher_outputs).is_file():
-                raise BadInput(f"--teacher-outputs {self.teacher_outputs}: no such file")
-            self.check_outputs_alone(f"--teacher-outputs {self.teacher_outputs}")
+        if (file := self.teacher_outputs) is not None:
+            if not Path(file).is_file():
+                raise BadInput(f"--teacher-outputs {file}: no such file")
+            if layered := [name for name in self.variants if name not in self.OUTPUTS_ALONE]:
+                instead = f"--variant {','.join(self.OUTPUTS_ALONE)}" if self.OUTPUTS_ALONE else "another script's kd"
+                raise BadInput(f"--teacher-outputs {file}: {layered[0]} reads the teacher's layers, and has class"
+                               f" probabilities alone here; {instead} works")  # fmt: skip
         if len(split_paths(self.teacher)) > 1:
             raise BadInput(f"--teacher {self.teacher}: names several; a file with the mean of their probabilities"
                            " teaches as --teacher-outputs FILE")  # fmt: skip
@@ -256,14 +259,6 @@ class CommonArgs:
     def wrong(self) -> Iterator[str]:
         """A line for each thing that no run of the script could use; the first one is shown."""
         yield from ()
-
-    def check_outputs_alone(self, why: str) -> None:
-        """Raise `BadInput` for variants that compare hidden states, where the teacher's cannot be had."""
-        for name in self.variants:
-            if name not in self.OUTPUTS_ALONE:
-                instead = f"--variant {','.join(self.OUTPUTS_ALONE)}" if self.OUTPUTS_ALONE else "another script's kd"
-                raise BadInput(f"{why}: {name} reads the teacher's layers, and has class probabilities alone here;"
-                               f" {instead} works")  # fmt: skip
 
     @property
     def checkpoint(self) -> str | None:
@@ -364,7 +359,9 @@ def read(cls: type[T], doc: str | None, argv: list[str]) -> T:
     found, unknown = parser.parse_known_args(argv)
     if unknown:
         raise BadInput(f"{unknown[0]}: no such argument; --help lists them")
-    args = cls(**vars(found))
+    # shells leave the "~" of `--out-dir=~/runs` as it is, and files of a matrix have no shell
+    home = {name: os.path.expanduser(value) for name, value in vars(found).items() if str(value).startswith("~/")}
+    args = cls(**vars(found) | home)
     args.check()
     return args
 

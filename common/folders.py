@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +112,10 @@ def files_of(folder: Path, splits: Collection[str], needed: Collection[str]) -> 
     return files
 
 
-def data_files(folder: Path) -> list[Path]:
-    """The files of a folder that may hold data."""
-    return [path for path in sorted(folder.iterdir()) if plain(path).suffix in SUFFIXES[:-1] and path.is_file()]
+def others_than(folder: Path, read: Collection[str]) -> list[str]:
+    """What of a folder is not among these names and patterns, but for hidden files and what tells of the data."""
+    names = [path.name for path in sorted(folder.iterdir()) if not re.match(r"\.|readme|licen[cs]e", path.name.lower())]
+    return [name for name in names if not any(fnmatch(name, one) for one in read)]
 
 
 def find_split(folder: Path, split: str) -> Path | None:

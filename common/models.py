@@ -76,7 +76,7 @@ def load_model(name: str, config: PreTrainedConfig, kind: str, head: bool = Fals
     """A model with the head of a task, of which a head of another task, or size, is left at random. With `head` every
     weight must come from the file; without, packed weights are refused. `argument` named the model."""
     if getattr(config, "quantization_config", None) and not head:
-        raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; --init random works")
+        raise BadInput(f"{argument} {name}: its weights are packed, none can be trained; a float model would do")
     dtype = torch.float32 if Kind.of(kind).scale else dtype  # scores of any unit are divided first
     model, absent = read_model(name, config, Kind.of(kind).auto, dtype, argument)
     if absent and (head or Kind.of(kind).written):  # an encoder-decoder has no head of the task
@@ -199,8 +199,7 @@ def set_depth(config: PreTrainedConfig, layers: int, kept: list[int] | None = No
     """
     if config.is_encoder_decoder:
         if layers % 2:
-            shape = f"{layers}x{config.hidden_size}"
-            raise BadInput(f"--student {shape}: an encoder-decoder has as many layers on both sides; give 2, 4...")
+            raise BadInput(f"{layers} layers: an encoder-decoder has as many layers on both sides; give 2, 4...")
         layers //= 2
         for name in DEPTHS[1:]:
             if hasattr(config, name):
@@ -459,8 +458,8 @@ def save(model: PreTrainedModel, tokenizer: Any, folder: Path, card: str, max_le
 
 
 # Beside weights and configuration, what decides the outputs of a checkpoint, of those files that are there
-BESIDE = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model",
-          "generation_config.json")  # fmt: skip
+BESIDE = ("tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model", "*.spm",
+          "*.codes", "generation_config.json")  # fmt: skip
 
 
 def file_digest(folder: Path, *beside: str) -> str:

@@ -13,7 +13,6 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from common.kinds.documents import LISTED, TAG
 from common.kinds.names import nameless, renamed
 from common.kinds.own import CLASSES, SCORES
 from common.kinds.sentences import number as as_number
-from common.tasks import SUFFIXES, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
+from common.tasks import SUFFIXES, TASKS, Columns, Source, TaskData, fingerprint_of, plain, task_data, to_split
 from common.values import expanded
 
 
@@ -51,6 +50,7 @@ def from_lists(
     rows = {}
     for split, both in {"train": (texts, labels), **others}.items():
         inputs, answers = (list(values.tolist() if hasattr(values, "tolist") else values) for values in both)
+        answers = [_as_list(answer) for answer in answers]
         if not inputs or len(inputs) != len(answers):
             raise BadInput(f"{split}: {len(inputs)} texts and {len(answers)} labels; as many are needed, one or more")
         found = {"text": inputs}
@@ -60,6 +60,13 @@ def from_lists(
             found = {"text1": [one for one, _ in inputs], "text2": [two for _, two in inputs]}
         rows[split] = Rows(found | {"label": answers}, split)
     return loaded(described(name, rows, Columns(kind=kind)), None, False)
+
+
+def _as_list(value: Any) -> Any:
+    """An array, a tuple or a set as a list; anything else as it is."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    value = sorted(value, key=str) if isinstance(value, set | frozenset) else value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def loaded(found: DataSet, limit: int | None, tune: bool) -> TaskData:
@@ -181,7 +188,7 @@ def _read_own(name: str, columns: Columns, _stamp: tuple[tuple[str, int], ...]) 
     unread = [split for split, one in found.items() if not any(one is read for read in splits.values())]
     if path.is_dir() and all(isinstance(file, Path) for file in splits.values()):
         read = {Path(file).name for file in (*splits.values(), columns.outputs or "")}
-        unread = [file.name for file in folders.data_files(path) if not any(fnmatch(file.name, one) for one in read)]
+        unread = folders.others_than(path, read)
     if unread:
         warn(f"--task {name}: does not read {some(unread)}; splits are called train, dev (valid, validation) and test")
     for split, stored in splits.items():
@@ -236,6 +243,9 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
     label = columns.label or usual.get("label", "")
     known = tuple(usual[name] for name in ("text", "sentence") if name in usual)
     texts = columns.text or (known if len(known) == 1 else ())
+    if columns.kind == "spans" and "answer_start" in usual:
+        raise BadInput(f"{where}: its column 'answer_start' would go unread; an answer is one object of SQuAD's, with"
+                       " \"text\" and \"answer_start\", in JSON lines or Parquet")  # fmt: skip
     left = tuple(name for name in usual.values() if name not in (*texts, label))
     if len(left) == 1 and not (texts and (label or columns.outputs)):
         texts, label = (texts, left[0]) if texts else (left, label)
@@ -309,6 +319,8 @@ def described(
     rows = {split: kind.examples(replace(found, integers=integers)) for split, found in rows.items()}
     fields = tuple(field for field in rows["train"].columns if field not in NO_TEXTS)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "data"
+    if safe in TASKS:  # what has such a name is taken for that task
+        safe = f"own-{safe}"
     return DataSet(Task(safe, kind, fields, names, metrics, splits=tuple(rows)), rows, source, origin)
 
 
@@ -330,7 +342,7 @@ def _refuse_doubt(known: dict[str, Rows], named: bool) -> None:
     outputs say the classes."""
     for rows in known.values():
         for i, label in enumerate(rows.columns["label"]):
-            if LISTED.fullmatch(str(label)):
+            if LISTED.fullmatch(str(label)) or re.fullmatch(r"\(.*,.*\)|[01](\s*[,;]\s*[01])+", str(label)):
                 why = "--kind labels reads several labels of a text, --kind classes takes each list as a class; tags"
                 why += " and answers need JSON lines or Parquet; spans of characters, several references are not read"
                 raise BadInput(f"{rows.place(i)}: its label is {shown(label)}; {why}")

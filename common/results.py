@@ -294,17 +294,8 @@ def show(records: list[dict[str, Any]], out_dir: str) -> None:
 
 def table(records: list[dict[str, Any]]) -> str:
     """The teacher and the runs of one task, under one budget and on one data fingerprint: scores, sizes, and what the
-    method measures; below them what other results must share to be compared.
-
-    Raises `BadInput` when the records are not comparable.
-    """
+    method measures; below them what other results must share to be compared."""
     first = records[0]
-    for record in records:
-        if record["comparable"] != first["comparable"]:
-            raise BadInput(
-                f"results that are not comparable: {first['variant']} has {first['comparable']},"
-                f" {record['variant']} has {record['comparable']}"
-            )
     splits = list(first["metrics"])
     extra = [k for k in first["analysis"] if isinstance(first["analysis"][k], float)]
     names = "/".join(first["metrics"][splits[0]])

@@ -78,8 +78,6 @@ class Run:
         self.by_length = like_length and not task.task.kind.causal
         if self.by_length:
             settings["batches"] = "by-length"
-        if task.task.kind.several and any(min(row) < 0 for row in self.examples.labels):
-            settings["unknown_labels"] = "counted"  # older runs weighed a batch's parts without them
         if given := getattr(args, "corpus", None):
             from common import corpus
 
@@ -246,7 +244,7 @@ class Run:
         if self.folder.exists() and (self.args.force or not path.exists()):
             self.hold()
         if self.args.force:
-            for old in (path, self.folder / "log.jsonl", *self.checkpoints()):
+            for old in (path, self.folder / "log.jsonl", *self.folder.rglob("checkpoint.safetensors")):
                 old.unlink(missing_ok=True)
         if path.exists():
             record = results.load(path)
@@ -262,10 +260,6 @@ class Run:
         hint = "; wait, or give another --out-dir"
         with refused(f"{self.folder}: another process is at work here", Timeout, hint=hint):
             self.lock.acquire(timeout=0)
-
-    def checkpoints(self) -> list[Path]:
-        """Those of all stages, each in a folder of its own."""
-        return sorted(self.folder.rglob("checkpoint.safetensors"))
 
     def clear(self) -> None:
         """Remove what a finished run needs no more: checkpoints, and what a kill has left of any file."""
@@ -361,7 +355,7 @@ class Run:
             "ledger": asdict(self.ledger),
             "analysis": (analysis or {}) | skills(task, said) | by_class(task, said),
             "settings": self.settings,
-            "environment": results.environment(),
+            "environment": results.environment(on_cpu=parallel.device().type != "cuda"),
             "command": shlex.join(["python", *sys.argv]),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             "comparable": self.comparable,
@@ -431,7 +425,9 @@ def keeps_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, examples
     layers, how = set(teacher.layers), args.teacher_cache
     if how == "off" or not encoded.kind.outputs or len(set(encoded.ids)) < len(encoded):
         return False
-    size = 4 * sum(encoded.lengths) * len(layers) * (teacher.model.config.hidden_size if layers else 0)
+    config = teacher.model.config
+    logits = config.num_labels if encoded.kind.windowed else 0  # of a token; of a text they are few
+    size = 4 * sum(encoded.lengths) * (len(layers) * config.hidden_size + logits)
     return how == "on" or (examples > len(encoded) and size <= MOST_KEPT)
 
 
@@ -528,8 +524,6 @@ model = {loading.call.format(model=kind.head)}.eval()
 tokenizer = AutoTokenizer.from_pretrained(folder)
 inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
 print({kind.use})"""
-    if kind.card and not imports:
-        code = kind.card
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 

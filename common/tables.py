@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import BadInput, refused, some, warn
+from common.errors import BadInput, refused, some, warn, warn_once
 from common.kinds import KINDS, Rows, Task
 from common.tasks import plain
 
@@ -101,7 +101,7 @@ def _titles(header: Sequence[str], where: str) -> dict[str, int]:
     titles: dict[str, int] = {}
     for i, name in enumerate(map(str.strip, header)):
         if name and name in titles:
-            warn(f"{where}: several columns are called {name!r}; the first of them is read")
+            warn_once(f"{where}: several columns are called {name!r}; the first of them is read")
         titles.setdefault(name, i)
     return titles
 
@@ -236,6 +236,7 @@ def _json(path: Path, text: str) -> Rows:
             record = {"list": record}
         if not isinstance(record, dict):
             raise BadInput(f"{place}: {type(record).__name__}; {EXPECTED}")
-        rows.append({name.strip(): value for name, value in record.items()})
+        values = list(record.values())
+        rows.append({name: values[i] for name, i in _titles(list(record), str(path)).items()})
     names = dict.fromkeys(name for row in rows for name in row)
     return Rows({name: [row.get(name) for row in rows] for name in names}, str(path), places.__getitem__)

@@ -157,7 +157,7 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
     if models.is_decoder(config.model_type) and not kind.causal:
-        pad(name, config, tokenizer)
+        pad(name, config, tokenizer, argument)
     check_length(args.max_length, config, tokenizer)
     if kind.written:
         check_length(task.task.target_length or args.max_length, config, tokenizer, "--target-max-length", decoder=True)
@@ -172,14 +172,14 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
     return start
 
 
-def pad(name: str, config: Any, tokenizer: Any) -> None:
+def pad(name: str, config: Any, tokenizer: Any, argument: str = "--teacher") -> None:
     """Make a decoder a classifier of batches: it reads the last token that is no padding."""
     usable = {token for token, i in tokenizer.get_vocab().items() if i < config.vocab_size}
     if tokenizer.pad_token not in usable:
         if tokenizer.eos_token not in usable:
-            raise BadInput(f"--teacher {name}: its tokenizer has no token for padding, and none for the end of a text")
+            raise BadInput(f"{argument} {name}: its tokenizer has no token for padding, and none for the end of a text")
         tokenizer.pad_token = tokenizer.eos_token
-        warn(f"--teacher {name}: its tokenizer has no token for padding; {tokenizer.eos_token} is used")
+        warn(f"{argument} {name}: its tokenizer has no token for padding; {tokenizer.eos_token} is used")
     config.pad_token_id = tokenizer.pad_token_id
 
 

@@ -41,7 +41,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, set_seed
 
 from common import losses, models, parallel, results
-from common.errors import BadInput, Interrupted, first_line, interrupt, tell
+from common.errors import BadInput, Interrupted, first_line, interrupt, some, tell
 from common.kinds import Kind
 from common.results import replacing, write_json
 
@@ -410,7 +410,7 @@ class Loop:
             return
         for loss, step in watched:
             if not math.isfinite(value := loss.item()):
-                ids = ", ".join(self.batches.ids(step))
+                ids = some(self.batches.ids(step))
                 begun = step > self.first_step
                 hint = "try a lower --lr" if begun else "no step was taken, outputs are not finite"
                 raise BadInput(f"the loss is {value} at step {step}, batch {ids}: {hint}")

@@ -304,10 +304,13 @@ ROWS: dict[str, list[Row]] = {
          "no column is known to hold the texts and the labels; it has id, note, team ... --text COLUMN"),
         ("t.csv", "text,tags,category\na,b,c\n", "", "no column is known to hold the labels; it has text, tags,"),
         ("t.csv", "text,sentence,label\na,b,c\n", "", "no column is known to hold the texts; it has text, sentence"),
+        ("t.csv", "question,context,answer,answer_start\nq,a b,b,2\n",
+         "--kind spans --text question,context --label answer", "its column 'answer_start' would go unread"),
         ("t.csv", sheet(), "--text label --label label", "must be one text or two, and another column"),
         ("t.csv", "text\na\nb\n", "--teacher {backbone}", "t: no row has a label, and teacher ... no head that names"),
         ("t.csv", sheet(teams=("[a]", "['a']")), "--kind labels", "t.csv line 2: no list: '[a]'"),
         ("t.csv", sheet(teams=("['a' 'b']", "['a']")), "--kind labels", "t.csv line 2: no commas in the list"),
+        ("t.jsonl", jsonl(text="t *", label="('a', 'b')"), "--kind labels", "a tuple, set or dictionary as text"),
         ("t.csv", "text,a,b\nx,true,\ny,0,yes\n", "--kind labels --label a,b", "line 3: 'b' is 'yes'; must be 0 or 1"),
         ("t.csv", "text,a,b\nx,true,\ny,0,-1\n", "--kind labels --label a,b", "line 3: 'b' is '-1'; must be 0 or 1"),
         ("t.csv", sheet(teams=("",)), "--kind labels", "t: --kind labels, and no row has a label; --label COLUMN"),
@@ -374,6 +377,7 @@ ROWS: dict[str, list[Row]] = {
     "common/kinds/own.py": [
         ("t.jsonl", jsonl(text="t *", label=[[0, 4, "PER"]]), "--kind classes",
          "t.jsonl line 1: its label is [[0 ... no class is a list of lists, such as spans of characters"),
+        ("d", {"train.csv": sheet(), "test.csv": sheet(6, ("?",))}, "", "test: train has none of its labels, ?; leave"),
     ],
     "common/kinds/names.py": [
         (f"mc3kd {SST2} --teacher {{unnamed}} --label-map 0=negative",
@@ -381,6 +385,8 @@ ROWS: dict[str, list[Row]] = {
         (lambda _: label_order({0: "cat", 1: "dog"}, TASKS["sst2"], "x"), "x: its outputs (cat, dog) do not fit sst2,"),
     ],
     "common/kinds/multilabel.py": [
+        ("t.jsonl", values(["yes", "no", "yes"], ["no"]), "--kind labels", "yes, no, yes: a label stands there twice"),
+        ("t.jsonl", values(["0.9", "b"], ["b"]), "--kind labels", "are no names of labels, which a list holds"),
         ("t.jsonl", values([0, 1, 0], [1, 1, 0]), "--kind labels", "t.jsonl line 1: 0, 1 are no names of labels"),
         *(("t.jsonl", values(*two), "--kind labels", "need a column for each label") for two in (
             ([1.0, 0.0], [0.0, 1.0]), ("[0.9, 0.1]", "[0.2, 0.8]"), ([True, False],))),
@@ -402,6 +408,8 @@ ROWS: dict[str, list[Row]] = {
         ("t.tsv", conll("\tB-PRICE", "w*\tO"), "", "t.tsv line 1: word '': must not be empty, nor hold blanks"),
         ("t.conll", "Vera B-PER\nsaw O\n" * 20, "", "t.conll: one sentence alone; a blank line ends each"),
         ("litbank:train.txt", "\n-DOCSTART- O\n", "", "train.txt: no words with tags"),
+        ("t.conll", conll("1-1\tVera\tB-PER", "1-2\tw*\tO"), "", "its first column holds numbers or ids; a word"),
+        ("t.jsonl", jsonl(tokens=["New *", "x"], ner_tags=["O", "B-X"]), "", "word 'New 0': must not be empty, nor"),
         ("t.tsv", "# page\n" + conll("1\tVera\tB-PER\tO", "2\tw*\tO\tO"), "", "t.tsv: its first column holds numbers"),
         ("t.csv", sheet(), "--kind tags", "t.csv line 2: tag 'billing': entities are tagged O"),
         ("t.jsonl", jsonl(tokens=["a", "b*"], ner_tags=["O", "O"]), "", "t.jsonl line 1: every tag is O"),
@@ -426,6 +434,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda _: token_stream(SimpleNamespace(eos_token_id=None), JUDGE), "its SimpleNamespace has no end-of-text"),
         ("tatoeba/en-fr:train.tsv", "source\ttarget\na film\t\n", "", "train.tsv line 2: the answer is ''; it must be"),
         ("t.jsonl", REFERENCES, "--text source --label target --kind texts", "it must be one text"),
+        ("t.csv", "text,label\na,\"['b c', 'd']\"\n", "--kind texts", "line 2: the answer is a list as text, \"['b"),
     ],
     # --- the teacher, and outputs in its place
     "common/outputs.py": [

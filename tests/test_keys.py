@@ -27,7 +27,7 @@ from pocket.curriculum import ShortFirst
 SOURCES: list[Any] = [train.Loop, train.split_batch, train.Stage, parallel, losses, tuning.fine_tune, data.Batches]
 SOURCES += [ShortFirst, data.collate, *dict.fromkeys(type(KINDS[name]).predictions for name in MODULES)]
 SOURCES += [OwnScores.predictions, OwnScores.fit, models.scale_head, scores]
-DIGESTS = {1: "e1eddeef2cbf"}
+DIGESTS = {1: "7e5b4ad6f251"}
 
 
 def code(source: Any) -> str:

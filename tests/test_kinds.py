@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import NEGATIVE, NEUTRAL, POSITIVE, ran, records, tiny_bert, word_tokenizer
+from conftest import NEGATIVE, NEUTRAL, POSITIVE, ran, records
 from content import write
 
 from common import data
-from common.args import CommonArgs
 from common.evaluate import TITLES
 from common.kinds import KINDS, MODULES, OWN
 from common.losses import baseline, kd_loss, kl_loss, label_loss
 from common.metrics import METRICS
-from common.results import folder_of
-from common.run import Run
 from common.tasks import TASKS, Columns
-from common.teacher import Teacher
 
 MOODS = {"bright": POSITIVE[0], "grim": NEGATIVE[0], "long": "story"}
 
@@ -102,18 +98,6 @@ def test_a_student_learns_several_labels(tmp_path: Path, backbone: Path) -> None
         assert record["teacher"]["metrics"]["dev"]["micro_f1"] > 0.8
         each = [one["f1"] for one in record["analysis"]["by_class"]["dev"].values()]
         assert sum(each) / len(each) == pytest.approx(record["metrics"]["dev"]["macro_f1"])
-
-
-def test_unknown_labels_are_a_setting(tmp_path: Path) -> None:
-    """An older result, which weighed the parts of a batch without them, is not found again; without any it is."""
-    path = write(tmp_path / "t.jsonl", "".join(json.dumps({"text": t, "label": ls}) + "\n" for t, ls in sheet(60)))
-    task, args = data.load(str(path), columns=Columns(kind="labels")), CommonArgs(out_dir=str(tmp_path), student="2x32")
-    teacher = Teacher("t", tiny_bert(), word_tokenizer(), "t")
-    for unknown in (False, True):
-        task.splits["train"].labels[0] = [-100, 0, 1] if unknown else [1, 0, 1]
-        run = Run(args, "mc3kd", "kd", task, teacher, 1)
-        old = run.named | {"signature": run.signature.replace("|unknown_labels:counted", "")}
-        assert (folder_of(tmp_path, old) != run.folder) is unknown
 
 
 def test_soft_labels_of_tags_are_not_softened() -> None:

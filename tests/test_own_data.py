@@ -305,7 +305,7 @@ WARNED: list[tuple[Any, ...]] = [
     ("t.csv", sheet(more='one,"login, billing"\n'), ("'login, billing' is made of others; --kind labels",)),
     ("d", {"train.csv": sheet(), "test.csv": "text\nx\n"}, ("test is left out: no column 'label', which",)),
     ("d", {"train.csv": sheet(), "test.csv": sheet(3)}, ("test: 3 of its 3 texts stand in train too",)),
-    ("d", {"train.csv": sheet(), "dev.csv": sheet(6, ("new",))}, ("train: no row of 1 of 4 classes (new)",)),
+    ("d", {"train.csv": sheet(), "dev.csv": sheet(6, ("new", "login"))}, ("train: no row of 1 of 4 classes (new)",)),
     ("d", {"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, ("dev: 1 of 1 rows have no label",)),
     ("d", {"train.csv": sheet(), "eval.csv": "", "holdout.tsv.gz": "", "README.md": ""},
      ("does not read eval.csv, holdout.tsv.gz; splits are called train",)),

@@ -265,7 +265,6 @@ class Kind(str):
     causal: ClassVar[bool] = False  # whether tokens are predicted from those before them
     outputs: ClassVar[tuple[str, ...]] = ()  # the library's names of those that can be kept on disk; () for none
     use: ClassVar[str] = "model(**inputs).logits"  # in a student's card
-    card: ClassVar[str] = ""  # all of its lines, of students whose files the library alone does not read
     random_lr: ClassVar[float] = 1e-3  # peak learning rate from random weights
     temperature: ClassVar[float] = 2.0  # of soft labels
     scale: tuple[float, float] | None = None  # mean and standard deviation of scores that are learnt as z-scores

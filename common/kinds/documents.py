@@ -164,8 +164,10 @@ class TokenClassification(_Windowed):
         rows = [*chain(*chain(*documents))]
         if not rows or (own and len(documents) == 1):
             raise BadInput(f"{path}: {'one sentence alone; a blank line ends each' if rows else 'no words with tags'}")
-        if sum(word.isdigit() for word, *_ in rows) > len(rows) / 2:
-            raise BadInput(f"{path}: its first column holds numbers; a word is needed first and its tag last")
+        sentences = [{word for word, *_ in one} for one in chain(*documents) if len(one) > 2]
+        alike = width > 2 and 2 * sum(len(words) == 1 for words in sentences) > len(sentences)
+        if alike or 2 * sum(bool(re.fullmatch(r"[A-Z]?\d+([-_.:]\d+)*", word)) for word, *_ in rows) > len(rows):
+            raise BadInput(f"{path}: its first column holds numbers or ids; a word is needed first and its tag last")
         if own and (others := [i + 1 for i in range(1, width - 1) if all(TAG.fullmatch(row[i]) for row in rows)]):
             warn(f"{path}: column {others[-1]} holds tags, too; those of the last, {width}, are read")
         if own and starts == 1:
@@ -197,8 +199,11 @@ class TokenClassification(_Windowed):
     def examples(self, rows: Rows) -> Rows:
         """Words in a list, as the hub has them, become a text."""
         texts = rows.columns["text"]
-        listed = (isinstance(words, list) and all(isinstance(word, str) for word in words) for words in texts)
-        texts[:] = [" ".join(words) if several else words for words, several in zip(texts, listed, strict=True)]
+        for i, words in enumerate(texts):
+            if isinstance(words, list) and all(isinstance(word, str) for word in words):
+                if wrong := [word for word in words if not word or " " in word]:
+                    raise BadInput(f"{rows.place(i)}: word {wrong[0]!r}: must not be empty, nor hold blanks")
+                texts[i] = " ".join(words)
         return rows
 
     def read(self, task: Task, rows: Rows, i: int) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 from common.errors import BadInput, shown, some
 from common.kinds.names import class_of
 from common.kinds.own import OwnClasses, class_figures
+from common.kinds.sentences import number
 from common.metrics import METRICS, accuracy
 
 NO = ("0", "0.0", "false", "", "none", "nan")  # with pandas' and pyarrow's blanks
@@ -41,6 +42,8 @@ class MultiLabel(OwnClasses):
                 value = ast.literal_eval(value.strip())
             except (ValueError, SyntaxError) as error:
                 raise ValueError(f"no list: {shown(value)}") from error
+        if isinstance(value, str) and re.fullmatch(r"\s*(\(.*,.*\)|\{.*\})\s*", value, re.DOTALL):
+            raise ValueError(f'a tuple, set or dictionary as text, {shown(value)}; a list or "a,b" is needed')
         parts = value if isinstance(value, list) else [] if value is None else str(value).split(",")
         if any(isinstance(part, list | dict) for part in parts):
             raise ValueError(f"its label is {shown(value)}; names in a list are read, and no spans of characters")
@@ -48,9 +51,14 @@ class MultiLabel(OwnClasses):
 
     def label_names(self, rows: dict[str, Any]) -> Sequence[str]:
         found = sorted({name for part in rows.values() for names in part.columns["label"] for name in names})
-        if found and all(re.fullmatch(r"[01]|True|False|-\d+|-?\d*\.\d+", name) for name in found):
+        shares = [name for name in found if (n := number(name)) is not None and not n.is_integer()]
+        if shares or (found and all(re.fullmatch(r"[01]|True|False|-\d+", name) for name in found)):
             raise BadInput(f"{rows['train'].place(0)}: {some(found, 2)} are no names of labels, which a list holds;"
                            " 0 and 1 need a column for each label, --label A,B")  # fmt: skip
+        for part in rows.values():
+            for i, names in enumerate(part.columns["label"]):
+                if len({*names}) < len(names):
+                    raise BadInput(f"{part.place(i)}: {some(names)}: a label stands there twice")
         if len(found) == 1:
             raise BadInput(f"--kind labels: {found[0]!r} is the only label; as --kind classes its absence needs a name")
         return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import shown, some, warn
+from common.errors import BadInput, shown, some, warn
 from common.kinds import Kind, Rows, Split, Task
 from common.kinds.names import class_name
 from common.kinds.sentences import Classification, Regression, number
@@ -38,18 +39,23 @@ class OwnClasses(Classification):
         counts = Counter(splits["train"].labelled.labels)
         for name, split in splits.items():
             there = set(split.labels) - {None}
+            if there and counts and there.isdisjoint(counts):
+                found = some([task.labels[label] for label in sorted(there)], 3)
+                raise BadInput(f"{name}: train has none of its labels, {found}; leave them out if nobody knows them")
             if there and (lacking := [label for i, label in enumerate(task.labels) if i not in there]):
                 warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({some(lacking, 5)})")
-        alone = [task.labels[label] for label, count in counts.items() if count == 1]
-        for label in alone[:5]:
+        alone = [c for c, count in counts.items() if count == 1]
+        for c in alone[:5]:
+            label, cells = task.labels[c], enumerate(rows.columns["label"])
             close = difflib.get_close_matches(label, [name for name in task.labels if name != label], 1, 0.8)
-            place = rows.place(rows.columns["label"].index(label))
+            place = rows.place(next(i for i, one in cells if one is not None and self.read(task, rows, i) == c))
             warn(f"train: class {label!r} has one row, {place}{f'; is it {close[0]!r}?' if close else ''}")
         if alone[5:]:
             warn(f"train: {len(alone) - 5:,} more classes have one row")
         known = set(task.labels)
-        if joined := [name for name in known if "," in name and known.issuperset(map(str.strip, name.split(",")))]:
-            warn(f"class {min(joined)!r} is made of others; --kind labels gives a text several")
+        parts = {name: set(map(str.strip, re.split(r"[,;|]", name))) for name in known}
+        if joined := [name for name in known if len(parts[name]) > 1 and known >= parts[name]]:
+            warn(f'class {min(joined)!r} is made of others; --kind labels gives a text several, as "a,b"')
         shares = [f"{task.labels[label]} {count:,}" for label, count in counts.most_common()]
         return f"{len(task.labels):,} class{'es' * (len(task.labels) != 1)} ({some(shares or task.labels, 5)})"
 
@@ -78,6 +84,9 @@ class OwnScores(Regression):
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         scores = splits["train"].labelled.labels
+        for name, split in splits.items():
+            if len(split) > 1 and len({*split.labels}) == 1 and split.labels[0] is not None:
+                warn(f"{name}: every score is {split.labels[0]:g}; leave them out if nobody knows them")
         return f"scores from {min(scores):g} to {max(scores):g}" if scores else "scores"
 
     def fit(self, scores: Any) -> None:

@@ -149,7 +149,7 @@ def number(value: Any) -> float | None:
     if isinstance(value, str) and re.fullmatch(r"\s*-?(0,\d+|\d+,(?!\d{3}\s*$)\d+)\s*", value):
         value = value.replace(",", ".")
     try:
-        return None if isinstance(value, bool) else float(value)
+        return None if isinstance(value, bool) or "_" in str(value) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -161,6 +161,8 @@ class _Written(Kind):
         value = rows.columns["label"][i]
         if not isinstance(value, str) or not value.strip() or SURROGATE.search(value):
             raise BadInput(f"{rows.place(i)}: the answer is {shown(value)}; it must be one text")
+        if re.fullmatch(r"\s*\[\s*['\"].*\]\s*", value, re.DOTALL):
+            raise BadInput(f"{rows.place(i)}: the answer is a list as text, {shown(value)}; it must be one text")
         return value
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:

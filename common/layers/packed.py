@@ -145,6 +145,11 @@ class PackedLinear(nn.Module):
         y = rescaled(sums, x, scale, self.scale, self.bias, self.lora_U, self.lora_V)
         return y.to(self.scale.dtype)  # of a model in half precision
 
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Other codes, which have to be laid out anew."""
+        super()._load_from_state_dict(*args)
+        self.kept = self.product(often=True) if self.kept else None
+
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: `keep` lays the codes out for one processor, so a copy does that again."""
         return self.__dict__ | {"kept": self.kept is not None}
