@@ -5,7 +5,7 @@
     records    their results, read from folders and from files that were kept
     table      the rows of one table, baselines, differences; stats: intervals, tests, planned comparisons
     report     a page with plots; pages: the tables on README.md and docs/; claims: what the papers claim
-    arena      which small model to ship, and what students cost
+    arena      which small model to ship, and what students cost; predict: what one says of a table
     papers     the papers' tables and commands; figures: their figures; studies/: finished questions
     speed      kernels, losses and steps beside their rivals, in turn
 

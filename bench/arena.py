@@ -5,8 +5,9 @@
     python -m bench arena pocket/rte --rows undistilled,kd,cmow-kd --max-length 32    # further arguments of the scripts
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
-Each row first tries three learning rates (linear models three regularisations), scored on a tenth of train that is held
-out besides, at an eighth of the budget for each seed, at most a half; --rates 1 takes the scripts' defaults.
+Each row first tries three learning rates (linear models three regularisations), scored on dev where there is a test
+split, else on a tenth of train that is held out besides, at an eighth of the budget for each seed, at most a half;
+--rates 1 takes the scripts' defaults.
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
 bench/matrices/arena.toml gives it, and the budget; rows of its main shape have --student, those of half its width half
@@ -36,7 +37,7 @@ import torch
 from scipy.stats import fisher_exact
 from transformers import AutoTokenizer
 
-from bench import Parser, run, sweep, table
+from bench import Parser, dashed, run, sweep, table
 from bench.matrix import MATRICES, NOTHING_TRIED, Job, build, chosen, module_of, read_file, script_of, trials
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
@@ -116,7 +117,7 @@ def table_of(options: Any, kind: Kind, given: dict[str, str], labelled: bool = T
     teacher = options.teacher if options.teacher in POCKET else whole(options.teacher)
     given = given | {name: whole(given[name]) for name in PLACES & given.keys()}
     given |= {name: str(expanded(given[name]).resolve()) for name in FOLDERS & given.keys()}
-    width = models.load_config(base_of(given, teacher)).hidden_size
+    width = models.load_config(base_of(given, teacher), "--init" if "init" in given else "--teacher").hidden_size
     rows = rows_for(options, width, kind, given, labelled)
     settings = {"tasks": [task], "seeds": seeds_of(options.seeds), "budget": options.budget, "teacher": teacher}
     given.pop("init", None)  # it is in the rows
@@ -210,7 +211,8 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
     """Say where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had
     seen the former: Fisher's exact test, one-sided."""
     kind, name = task.task.kind, task.reported[0]
-    if not (teacher.ready and name in teacher.predictions and kind.among(("classification",))) or kind.several:
+    known = teacher.ready and name in teacher.predictions and len(task.labelled) > 0
+    if not (known and kind.among(("classification",))) or kind.several:
         return
     some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
     encoded = data.encode(teacher.tokenizer, some, task.task, max_length)
@@ -226,7 +228,7 @@ def has_learnt_nothing(row: Row, task: str, score: Estimate) -> bool:
     """Whether a row gives one answer, or is not above the largest class by its interval."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
     low = score.mean if math.isnan(score.error) else score.interval()[0]
-    one_answer = bool(said) and all((values == values[0]).all() for values in said)
+    one_answer = bool(said) and all(np.isclose(values, values[0], rtol=1e-6, atol=0).all() for values in said)
     largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
     return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
 
@@ -438,7 +440,7 @@ def main(argv: list[str]) -> None:
     options, others = parser.parse_known_args(argv)
     given = arguments(others)
     if taken := [name for name in ("tune", "save_student") if name in given]:
-        raise BadInput(f"--{taken[0].replace('_', '-')}: is the arena's own, which measures the students that it saves")
+        raise BadInput(f"--{dashed(taken[0])}: is the arena's own, which measures the students that it saves")
     task = data.load(options.task, given.get("data_dir"), columns=Columns.of({"teacher": options.teacher} | given))
     if task.source != "pocket" and parse_model(options.teacher)[0] in POCKET and "teacher_outputs" not in given:
         raise BadInput(f"--teacher {options.teacher}: reads only the pocket suite; give a hub id or a model folder")

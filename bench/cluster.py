@@ -95,11 +95,11 @@ class Cluster:
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             line = first_line(error)
             raise BadInput(f"--address {address}: no cluster there ({line}); `ray start --head` makes one") from error
-        there = ray.cluster_resources()
         asked = [(kind, n) for kind, n in (("CPU", cpus), ("GPU", gpus)) if n]
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # a command runs on one of them
         self.places = sum(int(min(has.get(kind, 0) / n for kind, n in asked) + 1e-9) for has in machines)
         if not self.places:
+            there = ray.cluster_resources()
             ray.shutdown()
             raise BadInput(f"--cpus {cpus:g} --gpus {gpus:g}: the cluster has {there.get('CPU', 0):g} processors and"
                            f" {there.get('GPU', 0):g} GPUs, no machine so many; ask for fewer")  # fmt: skip

@@ -29,7 +29,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from safetensors.numpy import load_file
 
-from bench import Parser, pages, report
+from bench import Parser, report
 from bench.matrix import chosen
 from bench.records import folder_of
 from bench.report import save
@@ -334,6 +334,8 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
     found = runs_of(runs)
     args = read(method.Args, None, ["--task", found[0][1]["task"], *words])
     (task,) = (data.load(name, **args.source) for name in args.tasks)
+    if task.task.kind.written:
+        raise BadInput(f"{runs}: are of {task.task.kind}; this figure reads encoders' layers")
     teacher = get_teacher(args, task)
     split = data.head(task.splits[task.reported[0]], method.HELD_OUT)
     encoded = data.encode(teacher.tokenizer, split, task.task, args.max_length)
@@ -415,6 +417,8 @@ def attention(names: str, folder: Path, words: list[str]) -> None:
 
 def arena_of(names: str, folder: Path, words: list[str]) -> None:
     """The first plots of `python -m bench report`, for a page: bars, and a ladder of four rows, named in words."""
+    from bench import pages  # which reads docs/tables.toml: an installed package has none
+
     places = split_paths(names)
     found = load(map(folder_of, places), budget_of(places))
     titles = pages.arena_titles()
@@ -438,4 +442,6 @@ def main(argv: list[str]) -> None:
     parser.add_argument("what", help="a model, finished runs or tasks, as above; arguments of the scripts may follow")
     parser.add_argument("--out", type=Path, default=Path("runs/figures"), help="where they go (default: runs/figures)")
     asked, words = parser.parse_known_args(argv)
+    if words and asked.figure not in ("mc3kd", "cka-layers"):
+        raise BadInput(f"{words[0]}: no such argument; the figure {asked.figure} takes none of a script")
     FIGURES[asked.figure](asked.what, asked.out, words)

@@ -70,7 +70,8 @@ def module_of(script: str) -> Any:
     if script.startswith(SCRIPTS) and (results.ROOT / script).is_file():
         package = __name__.removesuffix("bench.matrix")
         return importlib.import_module(package + script.removesuffix(".py").replace("/", "."))
-    spec = importlib.util.spec_from_file_location(Path(script).stem, file_of(script))
+    # by its path: a script may be called as a module is, or another script
+    spec = importlib.util.spec_from_file_location(re.sub(r"\W", "_", script), file_of(script))
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))  # dataclasses look there
@@ -394,14 +395,16 @@ def matching(value: str, task: str, seed: int) -> str:
 
 
 def digest(name: str, task: Task, given: dict[str, str]) -> str | None:
-    """Of the files of one's own that are read: a task's, a teacher's outputs, models in folders; None of what does not
-    change."""
+    """Of the files of one's own that are read: a task's, a teacher's outputs, a corpus, models in folders; None of what
+    does not change."""
     if "data_dir" in given:
         places = list(find_files(task, given["data_dir"]).values())
     else:
         places = [expanded(name)] if is_data_set(name) else []
     places += [Path(given["teacher_outputs"])] if "teacher_outputs" in given else []
-    named = [given.get(key, "") for key in ("teacher", "init", "tokenizer", "pretraining_teacher")]
+    corpora = split_paths(",".join(given.get(key, "") for key in ("corpus", "convert_corpus")))
+    places += [Path(name) for name in corpora if Path(name).is_file()]
+    named = [given.get(key, "") for key in ("teacher", "init", "pool", "pretraining_teacher")]
     folders = [Path(parse_model(model)[0]) for model in split_paths(",".join(named))]
     files: list[Path] = []
     for place in places + [folder for folder in folders if (folder / "config.json").is_file()]:

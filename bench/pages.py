@@ -144,11 +144,6 @@ def findings() -> str:
 SIGNS = {"higher": " ↑", "lower": " ↓", "not distinguishable": " ≈"}
 
 
-def score_cell(found: Table, row: Row, task: str) -> str:
-    """A row's scores on a task, or on all without one."""
-    return found.scored(row, task) if task else table.mean_cell(found.mean(row))
-
-
 def laid_out(layout: dict[str, Any]) -> str:
     """A matrix in words: a line for each way to train, a column for each task, and beside a score how it compares with
     the line `over`. A line names its row, "{}-kd"; a column its task, "" for the mean over all, and what stands for {}.
@@ -156,28 +151,29 @@ def laid_out(layout: dict[str, Any]) -> str:
     name, also, over = layout["matrix"], layout.get("also", ""), layout.get("over", "")
     found = kept(name)
     named = claims.rows(name) | {f"{also}/{label}": row for label, row in claims.rows(also).items()}
-    whole = {"": "", **{short(task): task for task in found.tasks}}
-    lines, teachers, columns = [], ["teacher"], list(layout["columns"].values())
-    for wrong in [task for task, *_ in columns if task not in whole] + [over] * (over not in ("", *layout["lines"])):
+    tasks_of = {"": list(found.tasks), **{short(task): [task] for task in found.tasks}}
+    lines, columns = [], list(layout["columns"].values())
+    for wrong in [task for task, *_ in columns if task not in tasks_of] + [over] * (over not in ("", *layout["lines"])):
         raise BadInput(f"docs/tables.toml: {name} has no task or line {wrong!r}; tasks go without pocket/")
+
+    def cell_of(title: str, task: str, *parts: str) -> str:
+        tasks, row = tasks_of[task], named.get(layout["lines"][title].format(*parts))
+        if row is None or not row.cells.keys() >= {*tasks}:
+            return "-"
+        other = named.get(layout["lines"].get(over, "").format(*parts)) if title != over else None
+        score = found.scored(row, tasks[0]) if task else table.mean_cell(found.mean(row))
+        return score + sign(found.over(row, other, tasks))
+
     for title, label in layout["lines"].items():
-        cells = []
-        for task, *parts in columns:
-            row, other = (named.get(one.format(*parts)) for one in (label, layout["lines"].get(over, "")))
-            tasks = [whole[task]] if task else list(found.tasks)
-            if row is None or not row.cells.keys() >= {*tasks}:
-                cells.append("-")
-            else:
-                compared = found.over(row, other, tasks) if title != over else Contrast(None, {}, np.nan)
-                cells.append(score_cell(found, row, whole[task]) + sign(compared))
-        if {*cells} == {"-"}:
+        lines.append([title, *(cell_of(title, *column) for column in columns)])
+        if {*lines[-1][1:]} == {"-"}:
             raise BadInput(f"docs/tables.toml: {name} has no row {label}")
-        lines.append([title, *cells])
+    teachers = []
     for task, *parts in columns:
         rows = [row for label in layout["lines"].values() if (row := named.get(label.format(*parts)))
                 and row.role != table.ROLES["finetune"]]  # fmt: skip
-        teachers.append(taught(found, rows, [whole[task]] if task else list(found.tasks)))
-    lines += [teachers] * any(score != "-" for score in teachers[1:])
+        teachers.append(taught(found, rows, tasks_of[task]))
+    lines += [["teacher", *teachers]] * ({*teachers} != {"-"})
     shown = Grid([layout.get("title", ""), *layout["columns"]], lines).markdown()
     signs = {"↑": "better", "↓": "worse", "≈": "not distinguishable", "~": "the tasks disagree"}
     marks = ", ".join(f"{sign} {word}" for sign, word in signs.items() if sign in shown)

@@ -134,13 +134,14 @@ def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
     split, kind, right = task.splits[task.reported[0]], task.task.kind, []
     for folder in folders:
         predict, names, several = load(folder)
-        if several or bool(names) != kind.among(("classification",)):
+        if several != kind.several or bool(names) != kind.among(("classification",)):
             raise BadInput(f"predict {folder}: answers otherwise than {task.name} has labels, which are {kind}")
         order = label_order(dict(enumerate(names)), task.task, f"predict {folder}") if names else [0]
         logits = predict(split)[0][:, order or list(range(len(names)))]
         scores = kind.scores(task.task, split, None, logits)
         print(f"{folder}: {', '.join(f'{evaluate.TITLES[name]} {100 * one:.1f}' for name, one in scores.items())}")
-        right.append(logits.argmax(1) == np.array(split.labels))
+        same = (logits > 0 if several else logits.argmax(1)) == np.array(split.labels)
+        right.append(same.reshape(len(split), -1).all(1))  # of several labels on all of them
     if task.task.labels:
         alone = [int((one & ~other).sum()) for one, other in (right, right[::-1])]
         p = binomtest(alone[0], sum(alone)).pvalue if sum(alone) else 1.0

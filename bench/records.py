@@ -28,13 +28,13 @@ from bench import dashed, matrix, reading, stats
 from common import data, results
 from common.errors import BadInput, refused
 from common.tasks import Columns
-from common.values import split_list
+from common.values import split_paths
 
 KEPT = ".jsonl.gz"  # how files of `--save` end
 Splits = dict[str, np.ndarray]  # split -> a class or a score for each item [N]
 SOURCE = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # of what a run's command says of its data
 for _name in ("task", "data_dir", "text", "label", "kind", "metric", "teacher", "label_map", "teacher_outputs"):
-    SOURCE.add_argument(f"--{dashed(_name)}")
+    SOURCE.add_argument(f"--{dashed(_name)}", f"--{_name}")  # as scripts read both
 
 
 @dataclass(eq=False)
@@ -141,9 +141,9 @@ def items_of(folder: Path, record: dict[str, Any]) -> tuple[Splits, Splits]:
 
 @functools.cache
 def labels_of(task: str, source: tuple[tuple[str, str | None], ...]) -> Splits:
-    """The labels of the reported splits; nothing where the data are no longer there, or are others now."""
+    """The labels of the reported splits; nothing where the data are no longer there, or, of one's own, others now."""
     given = dict(source)
-    for name in (task, *split_list(given["task"] or "")):
+    for name in (task, *split_paths(given["task"] or "")):
         with contextlib.suppress(BadInput):
             found = data.load(name, given["data_dir"], columns=Columns.of(given))
             if found.name == task:
@@ -163,13 +163,14 @@ def key_of(record: dict[str, Any]) -> str:
 
 def save_predictions(cells: list[Cell], path: Path) -> None:
     """Of each row a file: of each task all seeds, one after the other, in two bytes each (scores in half precision,
-    classes as they are). And a file of the labels. Nothing where none are known."""
+    beyond 16 in single; classes as they are). And a file of the labels. Nothing where none are known."""
     found: dict[str, dict[str, dict[int, np.ndarray]]] = {}
     labels: dict[str, np.ndarray] = {}
     for cell in (cell for cell in cells if cell.influence is not None):
         predicted, truth = cell.items()
         for split, values in predicted.items():
-            small = values.astype(np.float16 if values.dtype.kind == "f" else np.uint16)
+            real = np.float16 if abs(values).max() <= 16 else np.float32  # scores of one's own have any size
+            small = values.astype(real if values.dtype.kind == "f" else np.uint16)
             of_row = found.setdefault(cell.place, {})
             of_row.setdefault(f"{key_of(cell.record)}|{split}", {})[cell.record["seed"]] = small
             labels[f"{cell.record['task']}|{split}"] = np.ascontiguousarray(truth[split])

@@ -246,8 +246,8 @@ def sections(found: Table, folders: list[Path], to: Path) -> dict[str, Sequence[
     if draw_arena(found, to / "arena.png"):
         arena += [
             picture(to / "arena.png"),
-            "Mean over tasks, with 95% intervals over seeds. Colour and shape say how a row differs from vanilla KD,"
-            " paired by seed, which is sharper than whether two bars overlap.",
+            "Mean over tasks, with its 95% interval. Colour and shape say how a row differs from vanilla KD, paired,"
+            " which is sharper than whether two bars overlap.",
         ]
     if draw_ladder(found, to / "ladder.png"):
         arena += [picture(to / "ladder.png"), "Score by budget; the line across is the teacher's."]

@@ -209,17 +209,15 @@ def in_order(jobs: list[Job]) -> list[Job]:
 def execute(plan: Matrix, at_once: int, threads: int, cluster: Cluster | None = None) -> list[Job]:
     """Run what is not done yet, here or on a cluster; returns the commands that failed."""
     out = plan.out
-    finished = [job for job in plan.jobs if made_by(out, job)]
-    waiting = in_order([job for job in plan.jobs if job not in finished])
+    waiting = in_order([job for job in plan.jobs if not made_by(out, job)])
     os.environ |= environment(waiting, threads)
     START.set_forkserver_preload(PRELOAD)
     running: list[Running] = []
     failed: list[Job] = []
     total = len(plan.jobs)
     # nothing but the lines where the output is no terminal; redrawn each second, also while no command ends
-    bar = tqdm(
-        total=total, initial=len(finished), unit="command", disable=None, leave=False, miniters=0, mininterval=1.0
-    )
+    bar = tqdm(total=total, initial=total - len(waiting), unit="command", disable=None, leave=False, miniters=0,
+               mininterval=1.0)  # fmt: skip
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
@@ -269,12 +267,13 @@ def carry_out(plan: Matrix, options: Any) -> list[Job]:
         lock.acquire()
     except Timeout:
         raise BadInput(f"{plan.out}: another run of the bench is at work there") from None
-    import torch
+    if cluster:
+        at_once, threads = options.jobs or cluster.places, max(1, int(options.cpus))
+    else:
+        import torch
 
-    here = 1 if torch.cuda.is_available() else min(4, cores())
-    at_once = options.jobs or (cluster.places if cluster else here)
-    threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
-    threads = max(1, int(options.cpus)) if cluster else threads
+        at_once = options.jobs or (1 if torch.cuda.is_available() else min(4, cores()))
+        threads = int(os.environ.get("OMP_NUM_THREADS", max(1, cores() // at_once)))
     before = sum(bool(made_by(plan.out, job)) for job in plan.jobs)
     print(f"{len(plan.jobs)} commands, {before} of them done before; {at_once} at a time, {threads} threads each",
           flush=True)  # fmt: skip
@@ -300,7 +299,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     """Where commands run."""
     some, any_ = at_least(0, float, above=True), at_least(0, float)
     parser.add_argument("--jobs", type=at_least(1),
-                        help="commands at the same time (default: one a processor, at most 4)")  # fmt: skip
+                        help="commands at the same time (default: one a processor, at most 4; 1 with a GPU; on a"
+                        " cluster as many as have room)")  # fmt: skip
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="here, or on a Ray cluster")
     parser.add_argument("--address", default="auto", help="--engine ray: of the cluster (default: the one found here)")
     parser.add_argument("--cpus", type=some, default=1.0,

@@ -96,14 +96,13 @@ def estimate(samples: Sequence[Sample]) -> Estimate:
     mean = float(np.mean([np.mean(sample.values) for sample in samples]))
     if any(len(sample.values) < 2 for sample in samples):
         return Estimate(mean, math.nan, math.nan, math.nan)
-    seeds = [float(np.var(values, ddof=1)) / len(values) for values, _ in samples]
-    items = [0.0 if influence is None else item_part(influence) for _, influence in samples]
-    squares = sum(part**2 / (len(sample.values) - 1) for part, sample in zip(seeds, samples, strict=True))
-    squares += sum(
-        part**2 / (s.influence.shape[1] - 1) for part, s in zip(items, samples, strict=True) if s.influence is not None
-    )
-    freedom = (sum(seeds) + sum(items)) ** 2 / squares if squares else math.inf
-    return Estimate(mean, sum(seeds) / len(samples) ** 2, sum(items) / len(samples) ** 2, freedom)
+    # of each task the part of the variance and its degrees of freedom
+    by_seed = [(float(np.var(values, ddof=1)) / len(values), len(values) - 1) for values, _ in samples]
+    by_item = [(item_part(influence), influence.shape[1] - 1) for _, influence in samples if influence is not None]
+    squares = sum(part**2 / n for part, n in by_seed) + sum(part**2 / n for part, n in by_item)
+    seeds, items = (sum(part for part, _ in parts) for parts in (by_seed, by_item))
+    freedom = (seeds + items) ** 2 / squares if squares else math.inf
+    return Estimate(mean, seeds / len(samples) ** 2, items / len(samples) ** 2, freedom)
 
 
 def sides(tasks: Mapping[str, Estimate], bound: float = 0.0) -> tuple[list[str], list[str]]:
@@ -145,6 +144,19 @@ def correlated(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return x * y - (x * y).mean() * (x * x + y * y) / 2
 
 
+def matched(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Influence on Matthews' correlation of any number of classes: Pearson's, of one-hot vectors [N, C]."""
+    if len(classes := np.union1d(predicted, labels)) <= 2:
+        return correlated(predicted, labels)
+    x, y = (1.0 * (side[:, None] == classes) for side in (predicted, labels))
+    x, y = x - x.mean(0), y - y.mean(0)
+    if not x.any() or not y.any():
+        return np.zeros(len(x))
+    x, y = (side / np.sqrt(np.square(side).sum(1).mean()) for side in (x, y))
+    both = (x * y).sum(1)
+    return both - both.mean() * (x * x + y * y).sum(1) / 2
+
+
 def found_and_true(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Influence on the F1 of class 1, twice the hits over what is predicted and what is true [N]; zeros where it is
     on neither side."""
@@ -152,7 +164,7 @@ def found_and_true(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (hits - hits.sum() / either.sum() * either) / either.mean() if either.any() else either
 
 
-INFLUENCE = {"accuracy": right, "f1": found_and_true, "matthews": correlated, "pearson": correlated}
+INFLUENCE = {"accuracy": right, "f1": found_and_true, "matthews": matched, "pearson": correlated}
 
 
 # --- several tests -------------------------------------------------------------------------------------------
@@ -210,8 +222,10 @@ class Contrast(NamedTuple):
     def word(self) -> str:
         """What it is called: from the p value, and on which tasks by itself if not on all; "as good as" from the
         equivalence test. Tasks that contradict each other have no common answer."""
-        if self.found is None or np.isnan(self.p):
-            return (self.why or "no seed that all rows have") if self.found is None else "one seed"
+        if self.found is None:
+            return self.why or "no seed that all rows have"
+        if np.isnan(self.p):
+            return "one seed"
         if self.disagree:
             return self.disagree
         told = ("higher" if self.found.mean > 0 else "lower") if self.p < 0.05 else "not distinguishable"

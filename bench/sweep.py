@@ -17,8 +17,8 @@ The file:
     tune = { lr = [1e-3, 2e-3] }     # what this one tries in its place, or besides
     weight = { beta = [0.3, 1, 3] }  # one argument, tuned at the rate that has won; the script's default in the middle
 
-A trial is a point, one command for each task and seed, with `--tune`: scored on dev of pocket tasks, on a tenth of the
-training split held out of real ones, never on the split that results are reported on. [tune] may have arguments of all
+A trial is a point, one command for each task and seed, with `--tune`: scored on dev where results are of a test split,
+else on a tenth of the training split, never on the split that results are reported on. [tune] may have arguments of all
 trials, such as a smaller budget; without, it is the file's, the first of several. A winner has the best mean over tasks
 and seeds. A rate that wins at an end of its list adds one beyond it, half or twice as large, until the winner is inside
 or two are added there. Then the weight's two other values are tried at the rate that has won, and likewise beyond.
@@ -122,11 +122,12 @@ class Search:
 
     def mean(self, trial: Trial) -> float | None:
         """Of a trial over tasks and seeds; minus infinity if it has failed, None if it is not over."""
-        for job in (job for job in trial.lacking() if run.made_by(self.out, job)):
-            path, *others = run.made_by(self.out, job)
-            if others:
-                raise BadInput(f"{job.row}: trains {len(others) + 1} students at once; a tuned row trains one")
-            record = by_token(results.load(self.out / path))
+        for job in trial.lacking():
+            if not (paths := run.made_by(self.out, job)):
+                continue
+            if len(paths) > 1:
+                raise BadInput(f"{job.row}: trains {len(paths)} students at once; a tuned row trains one")
+            record = by_token(results.load(self.out / paths[0]))
             self.metrics[job.task], self.comparable[job.task] = record["primary"]["name"], record["comparable"]
             trial.scores[job.task][str(job.seed)] = record["primary"]["value"]
         if lacking := trial.lacking():
@@ -247,8 +248,9 @@ def main(argv: list[str]) -> None:
     add_engine(parser)
     options, words = parser.parse_known_args(argv)
     if (path := matrix.path_of(options.what)) is not None:
-        if words:
-            raise BadInput(f"{words[0]}: no such argument; what trials have stands in the file")
+        if words or options.variants or options.trials:
+            unread = words[0] if words else "--variants, --trials"
+            raise BadInput(f"{unread}: no such argument; what trials have stands in the file")
         table, out = matrix.read_file(path), f"{matrix.out_of(path)}/trials"
         if table["trials"] != matrix.place(path):
             raise BadInput(

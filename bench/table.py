@@ -202,7 +202,8 @@ class Table:
 
     def untrained(self, row: Row, task: str) -> str | None:
         """Why a cell decides nothing (†): its seeds differ too much, or the task is not learnt yet, as is judged by the
-        best budget of its ladder; without a ladder, by its teacher. Both count from guessing."""
+        best budget of its ladder; without a ladder, by its teacher. Both count from guessing. Of metrics without an
+        influence (tags, answers, texts, several labels) the seeds alone are judged."""
         values = row.values(task)
         if len(values) > 1 and float(np.std(values, ddof=1)) > SPAN:
             return "seeds differ too much"
@@ -455,18 +456,18 @@ def mean_cell(found: Estimate | None) -> str:
     return "-" if found is None else found.text(".1f").removesuffix(" (one seed)")
 
 
-def difference_cell(table: Table, row: Row, wanted: Sequence[str]) -> str:
+def difference_cell(table: Table, row: Row) -> str:
     """Over vanilla KD; of KD over the undistilled student, which is said."""
     role = ROLES["finetune"] if row.role == ROLES["kd"] else ROLES["kd"]
     other = None if row.role == ROLES["finetune"] else table.baseline(row, role)
     if other is None:
         return "-"
-    found = table.over(row, other, wanted)
+    found = table.over(row, other, table.tasks)
     if found.found is None:
-        return "†" if any(table.untrained(one, task) for one in (row, other) for task in wanted) else "-"
+        return "†" if any(table.untrained(one, task) for one in (row, other) for task in table.tasks) else "-"
     part = f" (over {role})" * (row.role is not None)
     part += " (of full attention)" * (row.kind != other.kind == row.full)
-    part += f" (mean of {len(found.tasks)} of {len(wanted)} tasks)" * (len(found.tasks) < len(wanted))
+    part += f" (mean of {len(found.tasks)} of {len(table.tasks)} tasks)" * (len(found.tasks) < len(table.tasks))
     return found.verdict + part
 
 
@@ -483,7 +484,7 @@ def scores(table: Table, rows: list[Row] | None = None) -> Grid:
         found += [mean_cell(table.mean(row)), *[percent(area(table, row)) for _ in with_area]]
         asked = f"{row.typical('ledger', 'teacher_examples'):,.0f}"
         seen = [table.labelled(row) for _ in with_rows]
-        return [*found, difference_cell(table, row, list(table.tasks)), *seen, asked, row.method]
+        return [*found, difference_cell(table, row), *seen, asked, row.method]
 
     found = grid(table, header, cells, rows)
     return Grid(found.header, [*teacher_lines(table, len(found.header)), *found.rows])

@@ -179,7 +179,7 @@ class CommonArgs:
         3.0, "epochs of fine-tuning for a teacher without the task's head, and for every language model; 0: as it is",
         low=0, high=10_000,
     )  # fmt: skip
-    tune: bool = arg(False, "report on data that may be tuned on: dev of pocket tasks, a tenth held out of real ones")
+    tune: bool = arg(False, "report on data that may be tuned on: dev beside a test split, else a tenth of train")
     teacher_precision: Literal["fp32", "bf16", "fp16"] = arg(
         "fp32", "weights and arithmetic of the teacher while it teaches; its outputs are float32"
     )

@@ -87,8 +87,7 @@ def stream(spec: str, task: TaskData, passes: Callable[[dict[str, Any]], bool] |
     "text" and its "corpus". `passes`: whether a row of a file, or of the hub, is taken."""
     import datasets
 
-    if datasets.utils.is_progress_bar_enabled():
-        datasets.disable_progress_bars()
+    datasets.disable_progress_bars()
     parts = [_rows(name, task, passes) for name in corpora(spec)]
     if len(parts) == 1:
         return parts[0]
@@ -104,7 +103,7 @@ def _rows(name: str, task: TaskData, passes: Callable[[dict[str, Any]], bool] | 
         texts = held(name, task)
         made = {"text": texts, "corpus": [name] * len(texts)}
         return Dataset.from_dict(made, Features(columns)).to_iterable_dataset()
-    _, _, place = name.partition("hub:")
+    place = name.removeprefix("hub:") if name.startswith("hub:") else ""
     repo, _, config = place.partition(":")
 
     def row(record: dict[str, Any]) -> dict[str, str]:

@@ -169,9 +169,8 @@ def stored_teacher(args: CommonArgs, task: TaskData) -> Teacher:
     tensors = {"logits": torch.from_numpy(logits)}
     signature = f"{file.name}#{train.weights_digest(tensors)[:12]}, read by {base.origin}"
     encoded = data.encode(base.tokenizer, examples, task.task, args.max_length)
-    rows = {split: found.reshape(len(found), -1) for split, found in said.items()}
-    metrics = {split: evaluate.scored(task, split, None, found, None) for split, found in rows.items()}
-    predictions = {split: scores for split, found in rows.items() if (scores := kind.kept(found)) is not None}
+    metrics = {split: evaluate.scored(task, split, None, found) for split, found in said.items()}
+    predictions = {split: scores for split, found in said.items() if (scores := kind.kept(found)) is not None}
     for split, found in predictions.items():
         evaluate.warn_of_one_answer(f"teacher {file.name}", task, split, None, found)
     kept = KeptOutputs(Path(signature), encoded, base.tokenizer.padding_side, tensors)

@@ -103,7 +103,7 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
 
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    online = datasets.config.HF_HUB_OFFLINE
+    offline = datasets.config.HF_HUB_OFFLINE
     try:
         commit = hub_commit(repo, revision)  # one quick question: the library alone retries for half a minute
     except Exception:
@@ -118,7 +118,7 @@ def _from_hub(repo: str, config: str | None, revision: str | None) -> tuple[Any,
                 return found, f"{repo}@{there.pop()}"
         raise
     finally:
-        datasets.config.HF_HUB_OFFLINE = online
+        datasets.config.HF_HUB_OFFLINE = offline
     return datasets.load_dataset(repo, config, revision=commit), f"{repo}@{commit}"
 
 

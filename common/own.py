@@ -57,7 +57,8 @@ def from_lists(
         if isinstance(inputs[0], tuple):
             if not all(isinstance(one, tuple) and len(one) == 2 for one in inputs):
                 raise BadInput(f"{split}: tuples must all be of two texts")
-            found = {"text1": [one for one, _ in inputs], "text2": [two for _, two in inputs]}
+            names = (_asked(Columns(kind=kind)) or CLASSES).pair
+            found = {name: list(side) for name, side in zip(names, zip(*inputs, strict=True), strict=True)}
         rows[split] = Rows(found | {"label": answers}, split)
     return loaded(described(name, rows, Columns(kind=kind)), None, False)
 

@@ -66,6 +66,8 @@ def step_loss(args: Args, name: str, student: PreTrainedModel, teacher: Teacher 
     teacher_logits, _ = batch.predictions(t)
     T = temperature(args, batch.kind)
     p, q = (whole((z / T).softmax(-1)) for z in (logits, teacher_logits))  # (B, C), of all processes' rows
+    if batch.kind.several:  # (B C, 2): no and yes of each label
+        p, q = (x[:, 1].unflatten(0, (-1, batch.labels.shape[1])) for x in (p, q))
     L_inter = pearson_distance(p, q).mean()  # over the classes of each example; of two no gradient
     L_intra = pearson_distance(p.T, q.T).mean()  # over the examples of each class
     return mean(label_loss(logits, labels)) + T**2 * (args.beta * L_inter + args.gamma * L_intra)

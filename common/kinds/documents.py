@@ -262,9 +262,9 @@ class TokenClassification(_Windowed):
         predicted = self.tags(given.windows, split, task, found)
         truth = [[task.labels[tag] for tag in row] for row in split.labels]
         # an entity does not reach over the end of a sentence
-        cut = [by_sentence(text, row) for (text,), row in zip(split.texts, predicted, strict=True)]
-        true = [by_sentence(text, row) for (text,), row in zip(split.texts, truth, strict=True)]
-        return entities([*chain(*cut)], [*chain(*true)], entity_types(task))
+        texts = [text for (text,) in split.texts]
+        cut, true = ([*chain(*map(by_sentence, texts, tags))] for tags in (predicted, truth))
+        return entities(cut, true, entity_types(task))
 
 
 def words_of(text: str) -> list[str]:

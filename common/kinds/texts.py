@@ -53,7 +53,7 @@ class LanguageModelling(Kind):
                 documents.append("")
             documents[-1] += line
         found = [text for text in documents if text.strip()]
-        return Rows({"text": found}, rows.where, lambda i: f"{rows.where} document {i}")
+        return Rows({"text": found}, rows.where, lambda i: f"{rows.where} document {i + 1}")
 
     def read(self, task: Task, rows: Rows, i: int) -> None:
         return None

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from common import parallel
 from common.errors import BadInput
 from common.masking import load_masked_lm, logits_at
-from common.tasks import Split, TaskData
+from common.tasks import Split
 from common.train import Ledger
 
 if TYPE_CHECKING:
@@ -52,28 +52,23 @@ class Place(NamedTuple):
 
 def add_copies(run: Run, copies: int) -> None:
     """Make a run's `examples` the task's training texts and up to so many changed copies of each; it is charged."""
-    args, teacher = run.args, run.teacher
-    if teacher.stored:
-        raise BadInput(f"--augment {copies}: teacher {teacher.name} is outputs alone, without new texts'")
-    words = teacher.pretrained or teacher.name  # whose masked LM, or word vectors, give the replacements
-    run.examples = with_copies(run.task, teacher.tokenizer, words, copies, args.seed, args.max_length, run.ledger)
+    if run.teacher.stored:
+        raise BadInput(f"--augment {copies}: teacher {run.teacher.name} is outputs alone, without new texts'")
+    run.examples = with_copies(run, copies)
 
 
 @parallel.by_main
-def with_copies(
-    task: TaskData, tokenizer: Any, source: str, copies: int, seed: int, max_length: int, ledger: Ledger
-) -> Split:
-    """The training texts of a task and up to `copies` changed ones of each, on the ledger's clock.
-
-    `source` is a hub id or a folder: its masked LM is asked if it came with a head, and its input embeddings otherwise.
-    """
-    with ledger.clock():
-        model, has_head = load_masked_lm(source)
+def with_copies(run: Run, copies: int) -> Split:
+    """These examples, on the run's clock: the masked LM that the teacher was is asked if it came with a head, its input
+    embeddings otherwise."""
+    args, teacher = run.args, run.teacher
+    with run.ledger.clock():
+        model, has_head = load_masked_lm(teacher.pretrained or teacher.name)
         model.to(parallel.device()).eval()  # type: ignore[arg-type]
         embeddings: Any = model.get_input_embeddings().weight.detach()  # type: ignore[union-attr, operator]
         return augment(
-            task.splits["train"], tokenizer, embeddings, model if has_head else None, copies, seed,
-            max_length=max_length, ledger=ledger,
+            run.task.splits["train"], teacher.tokenizer, embeddings, model if has_head else None, copies, args.seed,
+            max_length=args.max_length, ledger=run.ledger,
         )  # fmt: skip
 
 
