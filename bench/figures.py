@@ -334,8 +334,6 @@ def cka_layers(runs: str, folder: Path, words: list[str]) -> None:
     found = runs_of(runs)
     args = read(method.Args, None, ["--task", found[0][1]["task"], *words])
     (task,) = (data.load(name, **args.source) for name in args.tasks)
-    if task.task.kind.written:
-        raise BadInput(f"{runs}: are of {task.task.kind}; this figure reads encoders' layers")
     teacher = get_teacher(args, task)
     split = data.head(task.splits[task.reported[0]], method.HELD_OUT)
     encoded = data.encode(teacher.tokenizer, split, task.task, args.max_length)

@@ -722,6 +722,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda at: figures.mc3kd_compared(np.ones((3, 3)), np.ones((4, 4)), at.folder, "x"), "figure 9 compares"),
         ("bench figures mc3kd-track {record}", "its log has no epochs; run methods/mc3kd.py with --budget paper"),
         ("bench figures xtc {record}", "is no run of methods/xtc.py with 1 or 2 bits"),
+        ("bench figures cmow one --ot x", "--ot: no such argument; the figure cmow takes none of a script"),
         ("bench figures cmow one", "'one': must be two or three different words"),
         ("bench figures cka-curve 4", "'4': must be a width of 8 to 1,024"),
         ("bench figures xtc nowhere", "nowhere: holds no result.json"),
