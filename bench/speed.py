@@ -327,7 +327,7 @@ def read_by_length(layers: int, width: int, full: tuple[str, ...], lengths: tupl
     table: dict[str, Any] = {}
     for name in (*attention.ATTENTIONS, *full):
         model = attention_model(name, WINDOW if name == "windows" else lengths[-1], layers=layers, width=width)
-        table[name] = {"seconds": {}, "bytes": {}, "parameters": models.parameters(model)}
+        table[name] = {"seconds": {}, "bytes": {}, "parameters": model.num_parameters()}
     for length in lengths:
         calls = {name: attention_reader(name, layers, width, length, device) for name in table}
         for name, value in medians(calls).items():

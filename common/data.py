@@ -130,7 +130,7 @@ def identity(tokenizer: Any) -> Any:
 def collate(
     tokenizer: PreTrainedTokenizerBase, encoded: Encoded, indices: Sequence[int], multiple: int = 1
 ) -> dict[str, Tensor]:
-    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B], [B, L], [B, 2] or [B, M].
+    """The batch of these examples: the tokeniser's outputs [B, L] (long) and "labels", [B, ...], as the kind says.
 
     L is the longest of the batch or, where there is padding at all, the next multiple of `multiple`; the tokeniser
     decides the side and the ids of the padding.

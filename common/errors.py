@@ -41,6 +41,7 @@ def warn(line: str) -> None:
 
 
 warn_once = functools.cache(warn)
+tell_once = functools.cache(tell)
 
 
 def first_line(error: BaseException) -> str:

@@ -405,11 +405,6 @@ def vectors(hidden: Tensor, mask: Tensor, tokens: str = "all", family: str = "be
 # --- sizes and files -------------------------------------------------------------------------
 
 
-def parameters(model: nn.Module) -> int:
-    """Trainable or not, tied weights once."""
-    return sum(p.numel() for p in model.parameters())
-
-
 def checkpoint_activations(model: Any) -> None:
     """Let a model keep a layer's inputs alone between its passes, and compute what is inside again."""
     if not model.supports_gradient_checkpointing:

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, set_seed
 import pocket
 from common import data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
-from common.errors import refused, tell
+from common.errors import refused, tell_once
 from common.kinds import Encoded
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
@@ -305,7 +305,7 @@ class Run:
         with contextlib.nullcontext(self.folder) if args.save_student else TemporaryDirectory() as place:
             card = model_card(self, found.metrics, loading or Loading())
             size = models.save(student, self.teacher.tokenizer, Path(place), card, args.max_length)
-        parameters = parameters or models.parameters(student)
+        parameters = parameters or student.num_parameters()
         return self.record(found, parameters, size, analysis or {}, teacher_analysis or {})
 
     @parallel.by_main
@@ -434,9 +434,6 @@ def keeps_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded, examples
 # --- the student ---------------------------------------------------------------------------------------------
 
 
-say_once = functools.cache(tell)
-
-
 def first_weights(args: CommonArgs, teacher: Teacher) -> str:
     """What `--init` means for this teacher: random, pretrained, teacher, or a hub id or folder, named by its digest."""
     if args.init == "auto":
@@ -444,7 +441,7 @@ def first_weights(args: CommonArgs, teacher: Teacher) -> str:
         if width == config.hidden_size and teacher.pretrained:
             return "pretrained"
         if width == config.hidden_size and teacher.ready and layers <= sum(models.stack_depths(config)):
-            say_once(f"--init auto: {teacher.name} came fine-tuned: students start from its layers")
+            tell_once(f"--init auto: {teacher.name} came fine-tuned: students start from its layers")
             return "teacher"
         return "random"
     return models.model_name(models.source(args.checkpoint)) if args.checkpoint else args.init
@@ -464,15 +461,16 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:
         raise BadInput(f"--init pretrained: teacher {teacher.name} has no pre-trained checkpoint; --init random works")
+    given = init not in ("teacher", "pretrained")  # by --init NAME
     name = {"teacher": teacher.name, "pretrained": str(teacher.pretrained)}.get(init, init)
-    source = name if init in ("teacher", "pretrained") else models.source(args.init)
+    source = models.source(args.init) if given else name
     checkpoint = config if init == "teacher" else models.load_config(source, "--init")
     if checkpoint.model_type != config.model_type or checkpoint.vocab_size != config.vocab_size:
         raise BadInput(
             f"--init {init}: a {checkpoint.model_type} of {checkpoint.vocab_size} words, the teacher is a"
             f" {config.model_type} of {config.vocab_size}; --init random works"
         )
-    if name == init and other_words(source, teacher.tokenizer):
+    if given and other_words(source, teacher.tokenizer):
         raise BadInput(f"--init {init}: its tokenizer has other words than the teacher's; --init random works")
     if checkpoint.hidden_size != width:
         wide = checkpoint.hidden_size
@@ -489,7 +487,7 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
         deep = models.student_config(config, layers, width, **changes)  # as deep as the checkpoint, and inside as wide
         as_deep = (*models.DEPTHS, *models.LAYER_LISTS, *models.FFN)
         deep.update({key: getattr(checkpoint, key) for key in as_deep if hasattr(checkpoint, key)})
-        student = models.load_model(source, deep, kind, argument="--init" if name == init else "--teacher")
+        student = models.load_model(source, deep, kind, argument="--init" if given else "--teacher")
     which = "all layers" if there == wanted else models.named_layers(keep, layers)
     return models.keep_layers(student, keep, layers), f"{which} of {Path(name).name}"
 
@@ -517,13 +515,6 @@ def model_card(run: Run, scores: dict[str, dict[str, float]], loading: Loading) 
     fields, imports = ", ".join(f'"{field}"' for field in task.task.fields), ""
     if loading.imports:
         imports = f"{loading.imports}  # after `pip install .` in the repository that made it\n"
-    code = f"""{imports}from transformers import {kind.head}, AutoTokenizer
-
-folder = "."  # the folder of this file
-model = {loading.call.format(model=kind.head)}.eval()
-tokenizer = AutoTokenizer.from_pretrained(folder)
-inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
-print({kind.use})"""
     lines = [f"- {split}: " + ", ".join(f"{k} {v:.4f}" for k, v in m.items()) for split, m in scores.items()]
     return f"""# {run.method} {run.variant}, {task.name}
 
@@ -534,6 +525,12 @@ A {run.args.student} student of {results.model_label(run.teacher.name)}, seed {r
 Signature: `{run.signature}`
 
 ```python
-{code}
+{imports}from transformers import {kind.head}, AutoTokenizer
+
+folder = "."  # the folder of this file
+model = {loading.call.format(model=kind.head)}.eval()
+tokenizer = AutoTokenizer.from_pretrained(folder)
+inputs = tokenizer({fields}, truncation=True, max_length={run.args.max_length}, return_tensors="pt")
+print({kind.use})
 ```
 """

@@ -71,7 +71,7 @@ class Teacher:
 
     @property
     def parameters(self) -> int:
-        return 0 if self.stored else models.parameters(self.model)
+        return 0 if self.stored else self.model.num_parameters()
 
     def __call__(self, batch: Batch, layers: Iterable[int] = ()) -> Any:
         wanted = [*self.layers, *layers]

@@ -203,7 +203,7 @@ class Loop:
     """Training of `modules` on `batches` for so many steps, with linear warm-up and decay to 0, as `Options` say.
 
     `first`: where in the stream of batches it begins. `folder`: of its checkpoint, which has this `identity`. `notes`
-    are lists of numbers that the caller fills and checkpoints keep. `log` takes the step and the loss. `total`: the
+    are lists of numbers that the caller fills and checkpoints keep. `log` takes a line of the log. `total`: the
     ledger that is charged when it has ended. `seed`: of its batches' generators.
     """
 

@@ -40,11 +40,12 @@ from common import data, evaluate, heads, hub, models, own, teacher, train, tuni
 from common import kept as kept_outputs
 from common import run as run_module
 from common.args import BadInput, CommonArgs
+from common.errors import tell_once
 from common.kept import keep_outputs
 from common.kinds import KINDS
 from common.layers import attention
 from common.results import table, write_json
-from common.run import Loading, Run, build_student, first_weights, keeps_outputs, model_card, say_once
+from common.run import Loading, Run, build_student, first_weights, keeps_outputs, model_card
 from common.tasks import TASKS, TaskData
 from common.teacher import Teacher, get_teacher
 from pocket.curriculum import ShortFirst
@@ -249,7 +250,7 @@ def test_a_model_in_memory_stays_as_it_is(expert: Path, sst2: TaskData, capsys: 
     assert (train.weights_digest(model.state_dict()), model.config.id2label) == (before, {0: "positive", 1: "negative"})
     assert all(p.requires_grad for p in model.parameters())
     assert first.model.config.id2label == {0: "negative", 1: "positive"}
-    say_once.cache_clear()  # another test may have been told
+    tell_once.cache_clear()  # another test may have been told
     starts = {shape: Run(CommonArgs(student=shape), "some", "kd", sst2, first, 1) for shape in ("2x32", "2x16", "4x32")}
     assert [row.settings["init"] for row in starts.values()] == ["teacher", "random", "random"]
     layer = "bert.encoder.layer.1.output.dense.weight"

@@ -173,7 +173,7 @@ class Window(NamedTuple):
 class Encoded:
     """A tokenised split. `features` maps the tokeniser's outputs (input_ids, ...) to N unpadded lists.
 
-    The examples are blocks of L tokens of a corpus, or windows of documents that are read in these.
+    An example is one of the split's or, of a running text, a block of L tokens, or a window of a document.
     """
 
     ids: list[str]
@@ -242,7 +242,6 @@ class Kind(str):
     such as masked words, is a plain `Kind`.
     """
 
-    __slots__ = ()
     name: ClassVar[str]
 
     # Data of one's own: their metrics, the primary first; others that `--metric` may name
