@@ -46,6 +46,16 @@ def test_the_version_belongs_to_the_sources() -> None:
     assert list(DIGESTS) == list(range(1, version + 1))
 
 
+def test_what_decides_a_checkpoint_s_outputs_is_in_its_name(tmp_path: Path) -> None:
+    """Of a tokenizer in any family's files; a README is not."""
+    names = {models.model_name(str(tmp_path), whole=True)}
+    for file in ("tokenizer.json", "source.spm", "vocab-src.json", "bpe.codes", "spiece.model", "vocab.txt"):
+        (tmp_path / file).write_text(file)
+        names.add(models.model_name(str(tmp_path), whole=True))
+    (tmp_path / "README.md").write_text("words")
+    assert len(names | {models.model_name(str(tmp_path), whole=True)}) == 7
+
+
 def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "TRAINING_VERSION", results.TRAINING_VERSION + 1)
 

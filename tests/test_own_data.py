@@ -291,6 +291,8 @@ WARNED: list[tuple[Any, ...]] = [
      ("t.csv: several columns are called 'label'; the first of them is read",)),
     ("t.parquet", parquet(text=TEXTS, **{"text ": TEXTS}, label=["a", "b"] * 20),
      ("t.parquet: several columns are called 'text'; the first of them is read",)),
+    ("t.jsonl", "".join(f'{{"text": "a {i}", "text ": "b", "label": "{"ab"[i % 2]}"}}\n' for i in range(60)),
+     ("t.jsonl: several columns are called 'text'; the first of them is read",)),
     ("t.tsv", sheet(sep="\t", more='"one" two\tlogin\n'), ("t.tsv line 62", "are read as text")),
     ("t.tsv", sheet(sep="\t", more='"one\tlogin\nother\tlogin\ntwo"\tlogin\n'),
      ("t.tsv line 64: a quotation mark", "are read as text")),
@@ -303,10 +305,12 @@ WARNED: list[tuple[Any, ...]] = [
         ("refund\u200b", r"'refund', 'refund\u200b'"))),
     ("t.csv", sheet(teams=("caf\xe9", "cafe\u0301")), (r"labels 'cafe\u0301', 'caf\xe9' differ",)),
     ("t.csv", sheet(more='one,"login, billing"\n'), ("'login, billing' is made of others; --kind labels",)),
+    ("t.csv", sheet(more="one,login;billing\n"), ("'login;billing' is made of others; --kind labels",)),
     ("d", {"train.csv": sheet(), "test.csv": "text\nx\n"}, ("test is left out: no column 'label', which",)),
     ("d", {"train.csv": sheet(), "test.csv": sheet(3)}, ("test: 3 of its 3 texts stand in train too",)),
     ("d", {"train.csv": sheet(), "dev.csv": sheet(6, ("new", "login"))}, ("train: no row of 1 of 4 classes (new)",)),
     ("d", {"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, ("dev: 1 of 1 rows have no label",)),
+    ("d", {"train.csv": sheet(), "dev.CSV": "", "dev/part-0.csv": ""}, ("does not read dev, dev.CSV; splits",)),
     ("d", {"train.csv": sheet(), "eval.csv": "", "holdout.tsv.gz": "", "README.md": ""},
      ("does not read eval.csv, holdout.tsv.gz; splits are called train",)),
 ]  # fmt: skip
@@ -322,6 +326,18 @@ def test_what_is_odd_is_told(case: tuple[Any, ...], tmp_path: Path, capsys: pyte
     assert len(data.load(str(tmp_path / name)).splits["train"]) > 30
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert any(all(part in line for part in says) for line in warned), warned
+
+
+def test_a_table_called_like_a_task_is_a_data_set_of_its_own(tmp_path: Path) -> None:
+    task = data.load(str(write(tmp_path / "sst2.csv", sheet(40))))
+    assert task.task.name == "own-sst2"
+
+
+def test_lists_of_tuples_sets_and_arrays() -> None:
+    """They are labels as lists are."""
+    for form in (tuple, set, numpy.array):
+        labels = [form(["a", "b"] if i % 2 else ["c"]) for i in range(40)]
+        assert own.from_lists([f"text {i}" for i in range(40)], labels, kind="labels").task.labels == ("a", "b", "c")
 
 
 def test_a_column_says_what_rows_are_for(tmp_path: Path) -> None:
