@@ -212,7 +212,7 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
     seen the former: Fisher's exact test, one-sided."""
     kind, name = task.task.kind, task.reported[0]
     known = teacher.ready and name in teacher.predictions and len(task.labelled) > 0
-    if not (known and kind.among(("classification",))) or kind.several:
+    if not (known and kind.among(("classification",)) and not kind.several):
         return
     some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
     encoded = data.encode(teacher.tokenizer, some, task.task, max_length)

@@ -312,8 +312,8 @@ def order(which: slice) -> Grid:
 
 
 # Kept results of files that have `pairs` of their own, which may be empty
-FILES = [file for file in sorted(matrix.MATRICES.glob("*.toml")) if (FOLDER / f"{file.stem}{KEPT}").exists()]
-WITH_PAIRS = [file.stem for file in FILES if "\npairs = " in file.read_text(encoding="utf-8")]
+KEPT_FILES = [file for file in sorted(matrix.MATRICES.glob("*.toml")) if (FOLDER / f"{file.stem}{KEPT}").exists()]
+WITH_PAIRS = [file.stem for file in KEPT_FILES if "pairs" in tomllib.loads(file.read_text(encoding="utf-8"))]
 TABLES: dict[str, Callable[[], str | Grid]] = {
     "findings": findings,
     "arena-whole": lambda: every_row(kept("arena")),

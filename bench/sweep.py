@@ -29,8 +29,8 @@ settings and data are the same.
 
 A script declares its grid, the paper's, as `GRID`. Each variant has the same number of trials: the points of the
 smallest grid, at most 12, or `--trials`; a grid with fewer points is tried whole. The table is OUT/sweep/trials.json.
-Trials run as the commands of `python -m bench run` do: several at a time, and stopped and
-started again the sweep goes on.
+Trials run as the commands of `python -m bench run` do: several at a time, and stopped and started again the sweep goes
+on.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import functools
 import gzip
 import io
 import json
@@ -19,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import BadInput, refused, some, warn, warn_once
+from common.errors import BadInput, refused, some, warn
 from common.kinds import KINDS, Rows, Task
 from common.tasks import plain
 
@@ -101,7 +102,7 @@ def _titles(header: Sequence[str], where: str) -> dict[str, int]:
     titles: dict[str, int] = {}
     for i, name in enumerate(map(str.strip, header)):
         if name and name in titles:
-            warn_once(f"{where}: several columns are called {name!r}; the first of them is read")
+            warn(f"{where}: several columns are called {name!r}; the first of them is read")
         titles.setdefault(name, i)
     return titles
 
@@ -231,12 +232,13 @@ def _json(path: Path, text: str) -> Rows:
     if not records:
         raise BadInput(f"{path}: no rows; {EXPECTED}")
     rows: list[dict[str, Any]] = []
+    titles = functools.cache(lambda names: _titles(names, str(path)))  # most rows have the same keys
     for place, record in zip(places, records, strict=True):
         if isinstance(record, list) and isinstance(records[0], list):
             record = {"list": record}
         if not isinstance(record, dict):
             raise BadInput(f"{place}: {type(record).__name__}; {EXPECTED}")
         values = list(record.values())
-        rows.append({name: values[i] for name, i in _titles(list(record), str(path)).items()})
+        rows.append({name: values[i] for name, i in titles(tuple(record)).items()})
     names = dict.fromkeys(name for row in rows for name in row)
     return Rows({name: [row.get(name) for row in rows] for name in names}, str(path), places.__getitem__)

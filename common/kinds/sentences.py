@@ -146,10 +146,12 @@ class Regression(_Sentence):
 
 def number(value: Any) -> float | None:
     """A cell as a number, a decimal comma allowed; None if it is none, or may be thousands: "1,036"."""
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):  # Python's True, and its 1_000
+        return None
     if isinstance(value, str) and re.fullmatch(r"\s*-?(0,\d+|\d+,(?!\d{3}\s*$)\d+)\s*", value):
         value = value.replace(",", ".")
     try:
-        return None if isinstance(value, bool) or "_" in str(value) else float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError):
         return None
 
