@@ -90,6 +90,10 @@ def test_evaluation_is_the_perplexity_of_each_reported_split() -> None:
         ("trivia_qa", "O\u2019Brien", ["o brien"], 1, 1),
         ("trivia_qa", "snow_white", ["x", "Snow White!"], 1, 1),
         ("trivia_qa", "a\u00b4 `b\u2018", ["b"], 1, 1),  # what was an article is left out after punctuation
+        ("own", "\u5317\u4eac\u3002", ["\u5317 \u4eac"], 1, 1),  # no blanks: each character is a word
+        ("own", "\u5317\u4eac", ["\u5317\u4eac\u5e02"], 0, 4 / 5),
+        ("own", "the caf\u00e9's", ["Caf\u00e9s"], 1, 1),  # as SQuAD's
+        ("squad", "\u5317\u4eac", ["\u5317\u4eac\u5e02"], 0, 0),  # as the official program does
     ],
 )
 def test_answers_are_compared_as_their_own_programs_do(
