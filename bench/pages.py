@@ -100,8 +100,8 @@ def megabytes(words: str) -> str:
 
 
 def arena_titles() -> dict[str, str]:
-    """Row of the arena -> what it is called in words."""
-    return {row: title for title, row in LAYOUT["tables"]["arena"]["lines"].items()}
+    """Row of the two arenas -> what it is called in words."""
+    return {row: title for title, row in LAYOUT["tables"]["real-arena"]["lines"].items()}
 
 
 def at_the_end(_: str) -> str:

@@ -576,12 +576,12 @@ def ladder(table: Table) -> Grid:
 
 
 def remarks(table: Table) -> str:
-    """What a table lacks, and tasks whose rows had teachers that are alike in their settings alone."""
+    """What a table lacks, and tasks whose rows had teachers of one name that score differently."""
     lines = [partial(table)] * bool(table.missing)
     scored: dict[tuple[str, str], set[str]] = {}
-    for record in (record for row in table.rows for record in row.records()):
+    for row, record in ((row, record) for row in table.rows for record in row.records()):
         if record["teacher"]["metrics"]:  # outputs in a file may have no score
-            known = scored.setdefault((record["task"], record["teacher"]["signature"]), set())
+            known = scored.setdefault((record["task"], row.teacher), set())
             known.add(f"{100 * teacher_score(record):.2f}")
     for (task, _), values in scored.items():
         if len(values) > 1:

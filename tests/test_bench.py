@@ -819,6 +819,8 @@ def test_an_order_that_holds_elsewhere_and_one_that_does_not(tmp_path: Path, mon
 def test_the_study_of_transfer_is_made_again() -> None:
     arena, real = (compared.load([FOLDER / f"{name}{records.KEPT}"]) for name in ("arena", "real_arena"))
     assert transfer.answer(arena, real) == saved("transfer"), "python -m bench.studies.transfer makes it anew"
+    rows = transfer.both(arena, real)[0].rows
+    assert {row.name for row in rows} <= {*pages.arena_titles()}  # the figure names them
 
 
 # --- the pages --------------------------------------------------------------------------------------------------
