@@ -579,9 +579,9 @@ def remarks(table: Table) -> str:
     """What a table lacks, and tasks whose rows had teachers of one name that score differently."""
     lines = [partial(table)] * bool(table.missing)
     scored: dict[tuple[str, str], set[str]] = {}
-    for row, record in ((row, record) for row in table.rows for record in row.records()):
+    for named, record in ((row.teacher, record) for row in table.rows for record in row.records()):
         if record["teacher"]["metrics"]:  # outputs in a file may have no score
-            known = scored.setdefault((record["task"], row.teacher), set())
+            known = scored.setdefault((record["task"], named), set())
             known.add(f"{100 * teacher_score(record):.2f}")
     for (task, _), values in scored.items():
         if len(values) > 1:
