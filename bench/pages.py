@@ -101,7 +101,8 @@ def megabytes(words: str) -> str:
 
 def arena_titles() -> dict[str, str]:
     """Row of the two arenas -> what it is called in words."""
-    return {row: title for title, row in LAYOUT["tables"]["real-arena"]["lines"].items()}
+    both = LAYOUT["tables"]["arena"]["lines"] | LAYOUT["tables"]["real-arena"]["lines"]
+    return {row: title for title, row in both.items()}
 
 
 def at_the_end(_: str) -> str:

@@ -576,14 +576,15 @@ def ladder(table: Table) -> Grid:
 
 
 def remarks(table: Table) -> str:
-    """What a table lacks, and tasks whose rows had teachers of one name that score differently."""
+    """What a table lacks, and tasks whose rows had teachers that are alike in their settings alone."""
     lines = [partial(table)] * bool(table.missing)
-    scored: dict[tuple[str, str], set[str]] = {}
+    scored: dict[tuple[str, str, float | None], set[str]] = {}
     for named, record in ((row.teacher, record) for row in table.rows for record in row.records()):
         if record["teacher"]["metrics"]:  # outputs in a file may have no score
-            known = scored.setdefault((record["task"], named), set())
+            epochs = record["settings"].get("teacher_epochs")
+            known = scored.setdefault((record["task"], named, epochs), set())
             known.add(f"{100 * teacher_score(record):.2f}")
-    for (task, _), values in scored.items():
+    for (task, *_), values in scored.items():
         if len(values) > 1:
             lines.append(f"{short(task)}: its teacher was fine-tuned more than once, on unlike processors, to"
                          f" {' and '.join(sorted(values))}; its rows differ in that, too.")  # fmt: skip

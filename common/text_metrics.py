@@ -137,7 +137,8 @@ def answer_f1(prediction: list[str], truth: list[str], program: str = "squad") -
 def questions(predictions: Sequence[str], truths: Sequence[Sequence[str]], program: str = "squad") -> dict[str, float]:
     """Mean "answer_f1" and "exact_match" over questions, each the best over its true answers (one or more).
 
-    As the official program of squad, hotpot_qa or trivia_qa counts; any other name counts as SQuAD's does.
+    As the official program of squad, hotpot_qa or trivia_qa counts; any other name counts as SQuAD's does,
+    but in scripts without blanks.
     """
     pairs = [
         (plain_answer(found, program), [plain_answer(truth, program) for truth in true])
