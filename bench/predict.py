@@ -87,8 +87,7 @@ def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] 
 
     def pick(header: Sequence[str], where: str) -> dict[str, str]:
         """Our name -> the table's column."""
-        others = [name for name in header if name.lower() not in ("id", "label", "split")]
-        usual = [name for name in others if name.lower() in ("text", "sentence")] or others
+        usual = [name for name in header if name.lower() in ("text", "sentence")]
         known = asked or trained
         if not ({*known} <= {*header} if known else len(usual) == 1):
             needs = " and ".join(known) or "text"

@@ -75,3 +75,9 @@ def shown(value: Any) -> str:
         return repr(value)[:60]
     except ValueError:
         return "a huge number"
+
+
+def warn_of_lacking(split: str, what: str, names: Sequence[str], there: set[str]) -> None:
+    """Say of which names a split has no row."""
+    if lacking := [name for name in names if name not in there]:
+        warn(f"{split}: no row of {len(lacking):,} of {len(names):,} {what} ({some(lacking, 5)})")

@@ -84,7 +84,10 @@ def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
     if not task.labels:  # one output, or words
         return [0]
-    return label_order(dict(config.id2label or {}), task, f"--teacher {name}")
+    names, own = dict(config.id2label or {}), task.name not in TASKS
+    if own and all(str(one).isdigit() for one in names.values()) and not any(map(str.isdigit, task.labels)):
+        return None  # ids, in whoever's order
+    return label_order(names, task, f"--teacher {name}")
 
 
 def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:

@@ -124,10 +124,22 @@ def join(splits: dict[str, Rows], found: Outputs) -> None:
     elif len(found.values) != len(splits["train"]):
         has = f"{len(found.values):,} rows, train has {len(splits['train']):,}"
         raise BadInput(f"{found.argument}: {has}; one for each, in order, or an id column in both, is needed")
+    else:
+        _same_texts(splits["train"], found)
     for split, rows in places.items():
         splits[split] = replace(splits[split], columns=splits[split].columns | {"outputs": rows}, outputs=found)
         if split != "train" and (count := sum(row is not None for row in rows)):
             tell(f"{found.rows.where}: {count:,} of its rows are {split}'s: they score the teacher and teach nothing")
+
+
+def _same_texts(train: Rows, found: Outputs) -> None:
+    """Raises BadInput where the file has a column of train's texts and they differ in a row."""
+    for ours in train.chosen.keys() - {"id", "label"}:
+        name, texts = train.chosen[ours], train.columns[ours]
+        both = zip(texts, found.rows.columns.get(name, texts), strict=True)
+        if (i := next((i for i, (one, other) in enumerate(both) if one != other), None)) is not None:
+            raise BadInput(f"{found.rows.place(i)}: its {name!r} is not that of {train.place(i)}; the same order, or an"
+                           " id column in both, is needed")  # fmt: skip
 
 
 def _by_id(splits: dict[str, Rows], given: dict[str, list[Any] | None], found: Outputs) -> dict[str, list[int | None]]:

@@ -91,10 +91,7 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
 
     Every class keeps a text in train, and one of ten texts or more has one in dev, whatever the hashes are.
     """
-    names = []  # of the texts of each row
-    for texts in train.texts:
-        plain = [" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts]
-        names.append(hashlib.sha256(json.dumps(["held out", *plain]).encode()).hexdigest())
+    names = [hashlib.sha256(json.dumps(["held out", *_folded(texts)]).encode()).hexdigest() for texts in train.texts]
     rows = [i for i, label in enumerate(train.labels) if label is not None or not task.kind.single]
     rows = rows or list(range(len(train)))
     classes: dict[Any, set[str]] = {None: {names[i] for i in rows}}
@@ -116,13 +113,26 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
     return {"train": train.rows([i for i, name in enumerate(names) if name not in held]), "dev": train.rows(dev)}
 
 
+def _folded(texts: Sequence[str]) -> tuple[str, ...]:
+    """Texts without what differs between copies: case, blanks, forms of letters."""
+    return tuple(" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
+
+
 def _tell(task: Task, origin: str, rows: Rows, splits: dict[str, Split]) -> None:
     """One line about what a data set holds, and warnings about what is odd in it."""
     what = task.kind.told(task, splits, rows)
-    known = set(splits["train"].texts)
+    said: dict[tuple[str, ...], set[int]] = {}  # texts of train -> their classes
+    for texts, label in zip(splits["train"].texts, splits["train"].labels, strict=True):
+        said.setdefault(_folded(texts), set()).update([label] if isinstance(label, int) else ())
+    if count := sum(len(labels) > 1 for labels in said.values()):
+        warn(f"train: {count:,} of {len(said):,} different texts have several labels, each in another row")
+    sides = {side for texts in said for side in texts}
     for name, split in splits.items():
-        if name != "train" and (count := sum(text in known for text in split.texts)):
+        folded = [_folded(texts) for texts in split.texts] if name != "train" else []
+        if count := sum(texts in said for texts in folded):
             warn(f"{name}: {count:,} of its {len(split):,} texts stand in train too; scores on them say little")
+        if count := sum(texts not in said and not sides.isdisjoint(texts) for texts in folded):
+            warn(f"{name}: {count:,} of its {len(split):,} pairs share one of their texts with train")
     alike: dict[str, list[str]] = {}
     for label in task.labels:
         alike.setdefault(_visible(label), []).append(ascii(label)[:40])
@@ -238,9 +248,16 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
     beside: dict[str, str] = {name: usual.pop(name) for name in ("split", "id") if name in usual}
     if not columns.outputs:
         beside.pop("id", None)
+
+    def read_of(chosen: dict[str, str]) -> dict[str, str]:
+        known = {"", "id", *(part for name in chosen.values() for part in tables.parts_of(name, header))}
+        if unread := [name for name in header if name not in known]:
+            tell(f"{where}: does not read {some(unread)}")
+        return chosen
+
     for layout in (TAGS.usual, SPANS.usual):
         if not (columns.text or columns.label) and {*layout.values()} <= usual.keys():
-            return {ours: usual[theirs] for ours, theirs in layout.items()} | beside
+            return read_of({ours: usual[theirs] for ours, theirs in layout.items()} | beside)
     label = columns.label or usual.get("label", "")
     known = tuple(usual[name] for name in ("text", "sentence") if name in usual)
     texts = columns.text or (known if len(known) == 1 else ())
@@ -252,13 +269,14 @@ def _choose_columns(columns: Columns, header: Sequence[str], where: str) -> dict
         texts, label = (texts, left[0]) if texts else (left, label)
     if not texts or not (label or columns.unlabelled):
         lacking = [name for name, value in (("texts", texts), ("labels", label)) if not value]
+        hint = "; files of CoNLL's columns are called .conll" * (len(header) == 1)
         raise BadInput(f"{where}: no column is known to hold the {' and the '.join(lacking)}; it has {some(header)}, by"
-                       " its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN")  # fmt: skip
+                       f" its first line; say which by --text COLUMN[,COLUMN] and --label COLUMN{hint}")  # fmt: skip
     if len(texts) > 2 or len({*texts, label}) <= len(texts):
         raise BadInput(f"--text {','.join(texts)} --label {label}: must be one text or two, and another column")
     if label:
         beside["label"] = label
-    return dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside
+    return read_of(dict(zip(("text",) if len(texts) == 1 else kind.pair, texts, strict=True)) | beside)
 
 
 def _same_columns(chosen: dict[str, str], header: Sequence[str], _where: str) -> dict[str, str]:
@@ -291,6 +309,8 @@ def described(
         kind = SCORES
     if not columns.kind and kind is CLASSES:
         _refuse_doubt(known, named=bool(said))
+    if kind is SCORES:
+        _refuse_thousands(known)
     if columns.kind == "texts" and columns.metric in KINDS["translation"].own_metrics:
         kind = KINDS["translation"]
     rows = rows if kind.single else known  # of others, only what has its tags or answer teaches
@@ -334,7 +354,8 @@ def _layout(rows: Rows) -> Kind:
     tags = [tag for label in labels for tag in (label if isinstance(label, list) else str(label).split())]
     tagged = bool(tags) and all(TAG.fullmatch(str(tag)) for tag in tags)
     tagged |= rows.chosen.get("label", "").lower() == TAGS.usual["label"]
-    tagged |= any(isinstance(text, list) for text in rows.columns.get("text", ()))
+    both = zip(rows.columns.get("text", ()), rows.columns["label"], strict=False)
+    tagged |= any(isinstance(text, list) and isinstance(label, list) for text, label in both)
     return TAGS if tagged else CLASSES
 
 
@@ -368,6 +389,16 @@ def _refuse_doubt(known: dict[str, Rows], named: bool) -> None:
     raise BadInput(f"{rows.place(0)}: {why}, --kind classes takes each label as a class")
 
 
+def _refuse_thousands(known: dict[str, Rows]) -> None:
+    """Refuse scores that have a dot before three digits or none at all: 1.250 beside 950 may be 1250."""
+    cells = ((rows, i, value) for rows in known.values() for i, value in enumerate(rows.columns["label"]))
+    said = [(str(value).strip(), rows.place(i)) for rows, i, value in cells if isinstance(value, str)]
+    dotted = [one for one in said if "." in one[0]]
+    if 0 < len(dotted) < len(said) and all(re.fullmatch(r"-?[1-9]\d{0,2}\.\d{3}", value) for value, _ in dotted):
+        value, place = dotted[0]
+        raise BadInput(f"{place}: score {value!r} may mean thousands, as others have no dot; leave it out")
+
+
 def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:
     """What the teacher's outputs are called, where labels do not say it all: by its file, or by its head; one of
     scores, () if nobody says it."""
@@ -389,11 +420,14 @@ def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Column
     return () if len(names) > 1 and nameless(names) else names
 
 
+NULLS = {"NULL", "null", "NaN", "nan", "NA", "N/A", "n/a", "#N/A", "None", "\\N"}  # nothing, as programs write it
+
+
 def _blank(value: Any) -> bool:
     """Whether there is nothing in a cell, as files and their readers say it; SQuAD 2 by a dictionary of empty lists."""
     if isinstance(value, dict):
         return not any(value.values())
-    return value is None or value != value or value == [] or not str(value).strip()
+    return value is None or str(value) == "<NA>" or value != value or value == [] or not str(value).strip()
 
 
 def _minus_one(value: Any) -> bool:
@@ -426,11 +460,17 @@ def _usable(rows: dict[str, Rows], columns: Columns, kind: Kind) -> dict[str, Ro
             if count := sum(lacking):
                 first = found.place(lacking.index(True))
                 warn(f"{split}: {count:,} of {len(found):,} rows have no {what} and are left out; the first is {first}")
+        for what, cells in (("text", fields), ("label", [labels])):
+            if odd := [i for i, row in enumerate(zip(*cells, strict=True)) if not NULLS.isdisjoint(map(str, row))]:
+                has = f"{len(odd):,} rows have NULL, nan or the like as {what}, which is read as a word"
+                warn(f"{split}: {has}; the first is {found.place(odd[0])}")
         for values in fields:  # one side of a pair may be blank: null is
             values[:] = ["" if not isinstance(value, str) and _blank(value) else value for value in values]
         order = [i for i in range(len(found)) if not (lacks["text"][i] or lacks["label"][i])]
         if order:
             kept[split] = found.keep(order)
+        elif not len(found) and split != "train":
+            warn(f"{split} is left out: no row is in {found.where}")
         elif split == "train":
             raise BadInput(f"{found.where}: no row has both a text and a label")
     return kept

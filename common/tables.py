@@ -15,12 +15,13 @@ import io
 import json
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import BadInput, refused, some, warn
+from common.errors import BadInput, refused, shown, some, warn
 from common.kinds import KINDS, Rows, Task
 from common.tasks import plain
 
@@ -99,12 +100,10 @@ def _dataset(data: Any, where: str) -> Rows:
 
 def _titles(header: Sequence[str], where: str) -> dict[str, int]:
     """The names of columns, without blanks around them, and where they stand; of equals the first, which is said."""
-    titles: dict[str, int] = {}
-    for i, name in enumerate(map(str.strip, header)):
-        if name and name in titles:
-            warn(f"{where}: several columns are called {name!r}; the first of them is read")
-        titles.setdefault(name, i)
-    return titles
+    names = [name.strip() for name in header]
+    if twice := [repr(name) for name, count in Counter(names).items() if name and count > 1]:
+        warn(f"{where}: several columns are called {some(twice, 3)}; the first of them is read")
+    return {name: names.index(name) for name in names}
 
 
 def _read_parquet(path: Path, pick: Pick) -> Rows:
@@ -131,9 +130,11 @@ def _decode(path: Path) -> str:
         raw = path.read_bytes()
         if path.suffix == ".gz":
             raw = gzip.decompress(raw)
+    if raw.startswith(b"PK\3\4"):
+        raise BadInput(f"{path}: a spreadsheet, or a zip archive; save it as CSV, in UTF-8")
     try:
         utf16 = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        text = raw.decode("utf-16" if utf16 else "utf-8-sig")
+        text = raw.decode("utf-16" if utf16 else "utf-8-sig").lstrip("\ufeff")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{path} line {line}: not UTF-8 (byte {error.start} of the file); save it as UTF-8") from error
@@ -159,9 +160,13 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
     """CSV with the usual quoting; TSV of a task without any: a quotation mark is just text there, as it is
     in a TSV of one's own whose marks do not come in pairs."""
     name = task.name if task else ""
+    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     quoted = path.suffix.lower() == ".csv" or task is None
     rows = _cells(path, text, _separator(path, text) if quoted else "\t", quoted)
     header = [title.strip() for title in rows[0][1]]
+    if not any(header) or header[0].startswith(("sep=", "[", "{")):
+        hint = "; JSON needs a name in .json or .jsonl" if header[0][:1] in ("[", "{") else ""
+        raise BadInput(f"{path}: its first line is {shown(rows[0][1][0])}; it must name the columns{hint}")
     headless = name == "cola" and not quoted and "sentence" not in header
     if headless:
         header = _COLA_HEADER
@@ -176,7 +181,9 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
         rows = good
     for line, row in rows:
         if len(row) != len(header):
-            raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed")
+            raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed, by the first line")
+    if again := [line for line, row in rows if [title.strip() for title in row] == header][: len(header) - 1]:
+        raise BadInput(f"{path} line {again[0]}: the columns' names once more; leave the line out")
     # SST-2's official header is the hub's; the others are known by their further columns or none
     known = headless or released or "index" in header or name == "sst2"
     return Rows(
@@ -190,12 +197,11 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
 
 def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[int, list[str]]]:
     """Every row that is not blank, with its line."""
-    csv.field_size_limit(max(len(text), 131_072))  # a text of any length is cut later, in tokens
     how: dict[str, Any] = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **how)
     rows, wrong = [], ""
     try:
-        rows = [(reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip()]
+        rows = [(reader.line_num, row) for row in reader if row == [""] or "".join(row).strip() or len(row) > 1]
     except csv.Error as error:
         wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
     if separator == "\t" and quoted:
@@ -208,6 +214,13 @@ def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[in
             return _cells(path, text, separator, quoted=False)
     if wrong:
         raise BadInput(wrong)
+    if quoted:
+        ends = {row[-1].strip() for _, row in rows} - {""}
+        inner = ((line, part) for line, row in rows for cell in row for part in cell.split("\n")[:-1])
+        if odd := [line for line, part in inner if separator in part and part.split(separator)[-1].strip() in ends]:
+            warn(f"{path} line {odd[0]}: a quotation mark closes a cell that may hold whole rows ({len(odd):,} lines)")
+        if rows[1:] and all(any(re.fullmatch(' +".*"', cell, re.DOTALL) for cell in row) for _, row in rows[1:]):
+            raise BadInput(f"{path}: a blank before quotation marks makes both a part of the text; leave it out")
     return rows
 
 
@@ -234,7 +247,7 @@ def _json(path: Path, text: str) -> Rows:
     rows: list[dict[str, Any]] = []
     titles = functools.cache(lambda names: _titles(names, str(path)))  # most rows have the same keys
     for place, record in zip(places, records, strict=True):
-        if isinstance(record, list) and isinstance(records[0], list):
+        if isinstance(record, list) and all(isinstance(one, dict) for one in record):
             record = {"list": record}
         if not isinstance(record, dict):
             raise BadInput(f"{place}: {type(record).__name__}; {EXPECTED}")

@@ -38,7 +38,7 @@ from conftest import (
     tiny_bert,
     word_tokenizer,
 )
-from content import TEAMS, lines, parquet, sheet, squad, values, write
+from content import TEAMS, asked, conll, lines, parquet, sheet, squad, values, write
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from safetensors.numpy import load_file
 
@@ -283,7 +283,7 @@ def test_lists_are_read_as_files_are(tmp_path: Path) -> None:
 
 # --- what is odd: refusals have a table of their own ---------------------------------------------------------------
 
-# File, content, columns if any are said, what a warning must hold
+# File, content, what a warning must hold; and a --kind
 WARNED: list[tuple[Any, ...]] = [
     ("t.csv", sheet(sep=";"), ("t.csv: its columns are separated by ';', and read so",)),
     ("t.tsv", sheet(), ("t.tsv: its columns are separated by ','",)),
@@ -311,6 +311,21 @@ WARNED: list[tuple[Any, ...]] = [
     ("d", {"train.csv": sheet(), "dev.csv": sheet(6, ("new", "login"))}, ("train: no row of 1 of 4 classes (new)",)),
     ("d", {"train.csv": sheet(), "dev.csv": "text,label\nx,\n"}, ("dev: 1 of 1 rows have no label",)),
     ("d", {"train.csv": sheet(), "dev.CSV": "", "dev/part-0.csv": ""}, ("does not read dev, dev.CSV; splits",)),
+    ("d", {"train.csv": sheet(), "dev.csv": "text,label\n"}, ("dev is left out: no row is in ",)),
+    ("d", {"train.csv": sheet(), "test.csv": "text,label\nTicket number 0  About BILLING,billing\n"},
+     ("test: 1 of its 1 texts stand in train too",)),
+    ("d", {"train.jsonl": asked(0) * 2, "dev.jsonl": asked(0).replace("which", "where")},
+     ("dev: 20 of its 20 pairs share one of their texts with train",)),
+    ("t.csv", sheet(more="ticket number 0 about billing,login\n"), ("different texts have several labels",)),
+    ("t.csv", sheet(more="nan,billing\none,login\nNULL,login\n"), ("2 rows have NULL, nan", "like as text", "line 62")),
+    ("t.csv", sheet(more="one,N/A\ntwo,N/A\n"), ("2 rows have NULL, nan", "like as label", "line 62")),
+    ("t.csv", sheet(more='"open,login\nb,login\nclose",login\n'), ("t.csv line 64: a quotation mark", "(2 lines)")),
+    ("t.csv", sheet(teams=("a", "b", "a;b")), ("label 'a;b' is made of others; a comma",), "labels"),
+    ("d", {"train.csv": sheet(), "test.csv": sheet(3, TEAMS[:1])}, ("test: no row of 2 of 3 labels",), "labels"),
+    ("d", {"train.conll": conll("Ann* B-PER", "x O") * 2, "dev.conll": conll("Ann B-PERSON", "x O")},
+     ("train: no row of 1 of 2 types (PERSON)",)),
+    ("d", {"train.jsonl": asked(0) * 2, "dev.jsonl": asked(0).replace("an ox and an ox", "a cow")},
+     ("dev: 20 of 20 answers are not in their text",)),
     ("d", {"train.csv": sheet(), "eval.csv": "", "holdout.tsv.gz": "", "README.md": ""},
      ("does not read eval.csv, holdout.tsv.gz; splits are called train",)),
 ]  # fmt: skip
@@ -319,13 +334,22 @@ WARNED: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: f"{case[0]}-{case[-1][-1][-30:]}")
 def test_what_is_odd_is_told(case: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """In one line, of data that can be used."""
-    name, content, says = case
+    name, content, says, *kind = case
     files = {f"{name}/{file}": text for file, text in content.items()} if isinstance(content, dict) else {name: content}
     for file, text in files.items():
         write(tmp_path / file, text)
-    assert len(data.load(str(tmp_path / name)).splits["train"]) > 30
+    assert len(data.load(str(tmp_path / name), columns=Columns(kind="".join(kind) or None)).splits["train"]) > 30
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert any(all(part in line for part in says) for line in warned), warned
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    rows = "".join(f"{i},of what?,text {i},{'ab'[i % 2]},\n" for i in range(40))
+    data.load(str(write(tmp_path / "t.csv", f"id,question,sentence,label,Label\n{rows}")))
+    data.load(str(write(tmp_path / "t.jsonl", asked(0).replace('"answers"', '"title": "", "answers"'))))
+    told = capsys.readouterr().err
+    assert "t.csv: does not read question, Label\n" in told
+    assert "t.jsonl: does not read title\n" in told
 
 
 def test_a_table_called_like_a_task_is_a_data_set_of_its_own(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_every_kind_of_student(
         assert row["label"] == ",".join(NAMES["id2label"][i] for i, yes in enumerate(chosen) if yes)
 
 
+def test_a_file_of_one_column(tmp_path: Path) -> None:
+    """Each line is a row, empty or not, as pandas writes them; the first names the column."""
+    (tmp_path / "t.csv").write_text('text\ngood\n""\nbad\n')
+    assert predict.read(tmp_path / "t.csv", tmp_path, None)[0].texts == [("good",), ("",), ("bad",)]
+    (tmp_path / "t.txt").write_text("good\nbad\n")
+    with pytest.raises(BadInput, match="no column text, it has good; --text COLUMN names that of the texts"):
+        predict.read(tmp_path / "t.txt", tmp_path, None)
+
+
 @pytest.mark.parametrize("method", ["mc3kd", "linear"])
 def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says what the run has kept of the same texts, in the columns that it was trained with; and the answers are a

@@ -215,6 +215,7 @@ def test_labels_are_joined_by_their_names(
     with pytest.raises(BadInput, match="cat, dog"):
         get_teacher(some(), sst2, str(other := saved(tmp_path / "other", model)))
     mine = own.from_lists([f"book {i}" for i in range(40)], ["up", "down"] * 20)  # no checkpoint of a hub knows these
+    assert heads.order_of_outputs("m", SimpleNamespace(id2label={0: "0", 1: "1"}), mine.task) is None  # nor their order
     made = get_teacher(some(out_dir=str(tmp_path)), mine, str(other))
     assert made.pretrained == str(other)
     assert "it is fine-tuned" in capsys.readouterr().err

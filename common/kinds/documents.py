@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import BadInput, refused, shown, some, tell, warn
+from common.errors import BadInput, refused, shown, some, tell, warn, warn_of_lacking
 from common.kinds import Encoded, Forward, Kind, Rows, Split, Task, Window, chunks, finite
 from common.kinds.names import class_name
 from common.text_metrics import entities, questions
@@ -221,6 +221,10 @@ class TokenClassification(_Windowed):
         return [task.places[tag] for tag in value]
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        for name, split in splits.items():
+            warn_of_lacking(
+                name, "types", entity_types(task), {task.labels[tag][2:] for row in split.labels for tag in row}
+            )
         return f"tags of {len(task.labels) // 2} types ({some(entity_types(task), 5)})"
 
     # --- windows ---
@@ -410,6 +414,9 @@ class SpanQA(_Windowed):
         return split.rows(kept)
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
+        for name, split in splits.items():
+            if count := sum(answers[0][1] < 0 for answers in split.labels):
+                warn(f"{name}: {count:,} of {len(split):,} answers are not in their text; no student can give them")
         return "spans of a text"
 
     # --- windows ---

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import BadInput, shown, some
+from common.errors import BadInput, shown, some, warn, warn_of_lacking
 from common.kinds.names import class_of
 from common.kinds.own import OwnClasses, class_figures
 from common.kinds.sentences import number
@@ -53,8 +53,8 @@ class MultiLabel(OwnClasses):
         found = sorted({name for part in rows.values() for names in part.columns["label"] for name in names})
         shares = [name for name in found if (n := number(name)) is not None and not n.is_integer()]
         if shares or (found and all(re.fullmatch(r"[01]|True|False|-\d+", name) for name in found)):
-            raise BadInput(f"{rows['train'].place(0)}: {some(found, 2)} are no names of labels, which a list holds;"
-                           " 0 and 1 need a column for each label, --label A,B")  # fmt: skip
+            raise BadInput(f"{rows['train'].place(0)}: {some(shares or found, 2)} are no names of labels, which a list"
+                           " holds; 0 and 1 need a column for each label, --label A,B")  # fmt: skip
         for part in rows.values():
             for i, names in enumerate(part.columns["label"]):
                 if len({*names}) < len(names):
@@ -71,7 +71,14 @@ class MultiLabel(OwnClasses):
         return [int(c in found) for c in range(len(task.labels))]
 
     def told(self, task: Any, splits: Any, rows: Any) -> str:
-        return f"{len(task.labels)} labels, several a text ({some(task.labels, 5)})"
+        for name, split in splits.items():
+            if not (there := {task.labels[c] for row in split.labels for c, yes in enumerate(row) if yes}):
+                raise BadInput(f"{name}: no row has a label; leave them out if nobody knows them")
+            warn_of_lacking(name, "labels", task.labels, there)
+        if joined := [name for name in task.labels if {*re.split(r"\s*[;|/]\s*", name)} <= {*task.labels} - {name}]:
+            warn(f"label {joined[0]!r} is made of others; a comma stands between labels")
+        none = sum(not any(row) for row in splits["train"].labels)
+        return f"{len(task.labels)} labels, several a text ({some(task.labels, 5)}), none of {none:,} of train's texts"
 
     def settings(self, task: Any) -> dict[str, Any]:
         return super().settings(task) | {"problem_type": "multi_label_classification"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from common.errors import BadInput, shown, some, warn
+from common.errors import BadInput, shown, some, warn, warn_of_lacking
 from common.kinds import Kind, Rows, Split, Task
 from common.kinds.names import class_name
 from common.kinds.sentences import Classification, Regression, number
@@ -42,8 +42,9 @@ class OwnClasses(Classification):
             if there and counts and there.isdisjoint(counts):
                 found = some([task.labels[label] for label in sorted(there)], 3)
                 raise BadInput(f"{name}: train has none of its labels, {found}; leave them out if nobody knows them")
-            if there and (lacking := [label for i, label in enumerate(task.labels) if i not in there]):
-                warn(f"{name}: no row of {len(lacking):,} of {len(task.labels):,} classes ({some(lacking, 5)})")
+            warn_of_lacking(
+                name, "classes", task.labels, {task.labels[label] for label in there or range(len(task.labels))}
+            )
         alone = [c for c, count in counts.items() if count == 1]
         for c in alone[:5]:
             label, cells = task.labels[c], enumerate(rows.columns["label"])
