@@ -322,7 +322,7 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:
-        said += f". The teacher itself has {100 * teacher:.1f}: it has to learn for longer, --teacher-epochs"
+        said += f". The teacher itself has {100 * teacher:.1f}: another, or more --teacher-epochs, may serve better"
     elif score.mean < FAR * teacher:
         said += f". The teacher has {100 * teacher:.1f}: students that learn for longer, --budget, may come closer"
     return said + "."

@@ -92,7 +92,8 @@ def read(table: Path, folder: Path, text: str | None) -> tuple[Split, list[Any] 
         if not ({*known} <= {*header} if known else len(usual) == 1):
             needs = " and ".join(known) or "text"
             raise BadInput(f"{where}: no column {needs}, it has {some(header)}; --text COLUMN names that of the texts")
-        return {f"text{i}": name for i, name in enumerate(known or usual)} | ({"id": "id"} if "id" in header else {})
+        ids = [("id", name) for name in header if name.lower() == "id"][:1]
+        return {f"text{i}": name for i, name in enumerate(known or usual)} | dict(ids)
 
     rows = tables.read(table, str(table), pick)
     ids = rows.columns.pop("id", None)
@@ -117,7 +118,7 @@ def answers(predict: Predict, names: list[str], several: bool, split: Split) -> 
                 p = expit(z) if several else softmax(z) if names else z
                 best = np.flatnonzero(p > 0.5) if several else [p.argmax()]
                 label = [",".join(names[c] for c in best)] if names else []
-                yield [*label, *(round(float(one), 6) for one in p)]
+                yield [*label, *(float(f"{one:.7g}") for one in p)]
             cut += ends
             bar.update(len(part))
     if cut:
@@ -129,6 +130,8 @@ def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
     known = trained_with(folders[0])
     texts = Columns.of({"text": text}).text or tuple(known.get("text", ()))
     columns = Columns(texts, label=known.get("label"), kind=known.get("kind"), metric=known.get("metric"))
+    if others := [one for one in (trained_with(folders[1]).get("text", ()),) if tuple(one) not in ((), texts)]:
+        raise BadInput(f"--against {folders[1]}: read other columns: {', '.join(others[0])}, not {', '.join(texts)}")
     task = data.load(str(table), columns=columns)
     split, kind, right = task.splits[task.reported[0]], task.task.kind, []
     for folder in folders:

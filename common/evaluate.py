@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from common import data, models, parallel
-from common.errors import BadInput, shown, warn_once
+from common.errors import BadInput, refused, shown, warn_once
 from common.kinds import Encoded
 from common.results import replacing
 from common.tasks import TaskData
@@ -77,6 +77,29 @@ def warn_of_one_answer(who: str, task: TaskData, name: str, given: Any, found: A
     several = len({str(label) for label in split.labels if label is not None}) != 1
     if len(answers) > 1 and len(set(answers)) == 1 and several:
         warn_once(f"{who}: gives all {len(answers):,} answers on {name} as {shown(answers[0])}: it has learnt nothing")
+
+
+@torch.no_grad()
+def check_padding(who: str, model: Any, tokenizer: Any, task: TaskData, max_length: int) -> None:
+    """Raises BadInput for a model that says something else of a text where padding stands beside it: its answers would
+    depend on who shares its batch."""
+    kind, training = task.task.kind, model.training
+    if kind.outputs != ("logits",) or kind.windowed:
+        return
+    encoded = data.encode(tokenizer, task.splits[task.reported[0]], task.task, max_length)
+    short, long = (pick(range(len(encoded)), key=encoded.lengths.__getitem__) for pick in (min, max))
+    model.eval()
+    with refused(f"{who}: cannot read texts of {task.name}"):
+        batches = (data.collate(tokenizer, encoded, rows) for rows in ([short], [short, long]))
+        alone, beside = (model(**{k: v.to(model.device) for k, v in batch.items() if k != "labels"}).logits[0].float()
+                         for batch in batches)  # fmt: skip
+    model.train(training)
+    exact = next(model.parameters()).dtype == torch.float32
+    if (far := float((alone - beside).abs().max())) > (1e-3 if exact else 0.1) * max(1.0, float(alone.abs().max())):
+        side = f"padding on the {tokenizer.padding_side} of a text (padding_side in its tokenizer_config.json)"
+        raise BadInput(
+            f"{who}: {side} changes what it says of it, by {far:.2g}; the other side, or another model, is needed"
+        )
 
 
 @parallel.by_main

@@ -43,6 +43,7 @@ def as_it_is(args: CommonArgs, task: TaskData, start: Start, headless: bool) -> 
     if order is not None:
         model = load_frozen(args, start.name, start.config, task)
         in_task_order(model, order)
+        evaluate.check_padding(f"--teacher {start.name}", model, start.tokenizer, task, args.max_length)
         teacher = taught(args, task, start, model, start.origin, pretrained, ready=True)
         warn_of_scale(f"--teacher {start.name}", task, teacher.predictions)
         return teacher
@@ -60,6 +61,7 @@ def teacher_of(model: PreTrainedModel, tokenizer: Any, task: TaskData, max_lengt
         raise BadInput(f"{name}: its outputs have no names; model.config.id2label says which class each is")
     model = copy.deepcopy(model).eval().requires_grad_(False)
     in_task_order(model, order)
+    evaluate.check_padding(f"teacher {name}", model, tokenizer, task, max_length)
     found = evaluate.evaluate(model, tokenizer, task, max_length, who=f"teacher {name}")
     warn_of_scale(name, task, found.predictions)
     said = [train.weights_digest(model.state_dict()), model.config.to_json_string(), str(data.identity(tokenizer))]
@@ -84,10 +86,7 @@ def order_of_outputs(name: str, config: Any, task: Task) -> list[int] | None:
     """For each of the task's classes the output of a checkpoint that has its head; None if its labels have no names."""
     if not task.labels:  # one output, or words
         return [0]
-    names, own = dict(config.id2label or {}), task.name not in TASKS
-    if own and all(str(one).isdigit() for one in names.values()) and not any(map(str.isdigit, task.labels)):
-        return None  # ids, in whoever's order
-    return label_order(names, task, f"--teacher {name}")
+    return label_order(dict(config.id2label or {}), task, f"--teacher {name}")
 
 
 def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
@@ -104,7 +103,8 @@ def head_order(args: CommonArgs, start: Start, task: Task) -> list[int] | None:
     if not task.kind.has_head(start.config, task):
         other = task.kind.sized and any(part in str(start.config.architectures) for part in task.kind.architectures)
         if other:
-            said = f"its head has {start.config.num_labels} outputs, {task.name} {len(task.labels) or 1}"
+            said = f", {start.config.problem_type}".replace("_", " ") if start.config.problem_type else ""
+            said = f"its head has {start.config.num_labels} outputs{said}, {task.name} {len(task.labels) or 1}"
             if args.label_map:
                 raise BadInput(f"--label-map {args.label_map}: {said}")
             warn(f"--teacher {name}: {said}; a new one is fine-tuned")

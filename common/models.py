@@ -47,6 +47,9 @@ def load_config(name: str, argument: str = "--teacher") -> PreTrainedConfig:
         from common.hub import ask_for_model
 
         ask_for_model(name)
+    if (Path(name) / "adapter_config.json").is_file():
+        raise BadInput(f"{argument} {name}: holds an adapter of PEFT, which is not read; merge_and_unload() makes"
+                       " one model of both, save_pretrained writes it")  # fmt: skip
     instead = "; give a folder written by save_pretrained; for a pocket task pocket works"
     with refused(f"{argument} {name}: {what}", hint=instead):  # the library has many ways to say it
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -425,6 +428,7 @@ def shipped(tokenizer: Any, max_length: int | None = None, model: nn.Module | No
     if model is not None and (read := inputs_of(model, made.model_input_names)) != made.model_input_names:
         made.model_input_names = read
         made.init_kwargs = made.init_kwargs | {"model_input_names": read}  # which is what is written
+    made.init_kwargs |= {name: getattr(made, name) for name in ("padding_side", "truncation_side")}
     if made.is_fast:  # every call sets both anew
         made.backend_tokenizer.no_truncation()
         made.backend_tokenizer.no_padding()

@@ -82,7 +82,8 @@ def loaded(found: DataSet, limit: int | None, tune: bool) -> TaskData:
     name = f"{task.name}-{fingerprint_of(task, splits)[:8]}"
     data = task_data(task, found.source, origin, name, splits, limit, tune)
     kind = task.kind.of_own(data.splits["train"])
-    return replace(data, task=replace(data.task, kind_or_name=kind))
+    columns = tuple(found.rows["train"].chosen.get(field, field) for field in task.fields)
+    return replace(data, task=replace(data.task, kind_or_name=kind), columns=columns)
 
 
 def _hold_out(task: Task, train: Split) -> dict[str, Split]:

@@ -29,7 +29,7 @@ from common import data, evaluate, losses, models, parallel, results, train
 from common.args import BadInput, CommonArgs, parse_budget, student_shape
 from common.errors import refused, tell_once
 from common.kinds import Encoded
-from common.tasks import TASKS, TaskData
+from common.tasks import TaskData
 from common.teacher import Teacher, get_teacher
 from pocket.curriculum import ShortFirst
 
@@ -251,7 +251,8 @@ class Run:
             if record["signature"] != self.signature:
                 raise BadInput(f"{path}: is no result of these settings; --force replaces it")
             self.clear()
-            print(f"{self.variant}: finished before, {path}")
+            here = not self.args.save_student or any(self.folder.glob("model*.safetensors"))
+            print(f"{self.variant}: finished before, {path}{'' if here else '; its student was not kept, see --force'}")
             return record
         return None
 
@@ -273,9 +274,8 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.hold()
         columns = self.args.source["columns"]
-        text = columns.text or (self.task.task.fields if self.task.task.name in TASKS else ())
-        told = {"signature": self.signature, "settings": self.settings, "text": text, "label": columns.label,
-                "kind": columns.kind, "metric": columns.metric}  # fmt: skip
+        told = {"signature": self.signature, "settings": self.settings, "label": columns.label, "kind": columns.kind,
+                "metric": columns.metric, "text": self.task.columns or self.task.task.fields}  # fmt: skip
         results.write_json(self.folder / "args.json", told)
         path, rows = self.folder / "log.jsonl", list[bytes]()
         for line in path.read_bytes().splitlines() if path.exists() else []:
@@ -456,7 +456,8 @@ def build_student(run: Run, init: str, shape: str, keep: str, ffn: int | None,
     changes = kind.settings(task.task) | changes
     set_seed(args.seed, deterministic=False)
     if init == "random":
-        return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
+        with refused(f"--student {shape}: no {config.model_type} can be made so"):
+            return models.build(models.student_config(config, layers, width, ffn, **changes), kind), "random"
     if init == "teacher" and teacher.stored:
         raise BadInput(f"--init teacher: {teacher.name} is outputs alone, without weights; give --init MODEL or random")
     if init == "pretrained" and not teacher.pretrained:

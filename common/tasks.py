@@ -71,6 +71,7 @@ class TaskData:
     splits: dict[str, Split]  # "train" and the evaluation splits
     fingerprint: str
     reported: tuple[str, ...]  # the splits whose figures are reported
+    columns: tuple[str, ...] = ()  # of the texts in a table of one's own, as it calls them
 
     @property
     def key(self) -> str:

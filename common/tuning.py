@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from common import data, models, parallel
 from common.args import CommonArgs
 from common.errors import BadInput, tell
+from common.evaluate import check_padding
 from common.losses import label_loss
 from common.tasks import TaskData
 from common.teacher import Start
@@ -28,6 +29,8 @@ def fine_tuned(stage: Stage, task: TaskData, start: Start) -> PreTrainedModel:
     tell(f"teacher {name}: {why}, so it is fine-tuned on {task.name} once: {recipe['steps']:,} steps of"
          f" {recipe['batch_size']} examples")  # fmt: skip
     model = begun(task, start)
+    if name not in POCKET:
+        check_padding(f"--teacher {name}", model, start.tokenizer, task, recipe["max_length"])
     fine_tune(stage, model, start.tokenizer, task, f"teacher {name} on {task.name}")
     return model
 

@@ -44,7 +44,8 @@ Row = tuple[Any, ...]
 SST2 = "--task sst2 --data-dir {glue} --teacher {expert} --max-length 16"
 STORED = "--task texts.csv --teacher-outputs o.csv --max-length 16"
 IDS = "id,negative,positive"
-WORDS = word_tokenizer()
+WORDS, LEFT = word_tokenizer(), word_tokenizer()
+LEFT.padding_side = "left"
 
 
 def stored(content: str, says: str, file: str = "o.csv") -> Row:
@@ -92,6 +93,13 @@ def a_run(at: Any) -> Run:
 def outputs_of_tags(at: Any) -> None:
     args = CommonArgs(teacher_outputs="o.csv", init=str(at["backbone"]), max_length=16)
     heads.stored_teacher(args, replace(at.task, task=TASKS["ner"]))
+
+
+class Unreadable(torch.nn.Linear):
+    device = "cpu"
+
+    def forward(self, **_: Any) -> Any:
+        raise IndexError("index out of range")
 
 
 def sees_what_it_predicts(at: Any) -> None:
@@ -392,6 +400,7 @@ ROWS: dict[str, list[Row]] = {
     "common/kinds/names.py": [
         (f"mc3kd {SST2} --teacher {{unnamed}} --label-map 0=negative",
          "--label-map 0=negative: must name each output of the teacher once, 0=NAME,1=NAME"),
+        (lambda _: label_order({1: "pos", 2: "neg"}, TASKS["sst2"], "x"), "x: its outputs are numbered 1, 2;"),
         (lambda _: label_order({0: "cat", 1: "dog"}, TASKS["sst2"], "x"), "x: its outputs (cat, dog) do not fit sst2,"),
     ],
     "common/kinds/multilabel.py": [
@@ -489,6 +498,7 @@ ROWS: dict[str, list[Row]] = {
     ],
     "common/models.py": [
         (f"mc3kd {SST2} --teacher {{noconfig}}", "is a folder without a config.json that names a known model_type"),
+        (f"mc3kd {SST2} --teacher {{lora}}", "holds an adapter of PEFT, which is not read; merge_and_unload() makes"),
         (f"mc3kd {SST2} --teacher {{expert}}:7", ":7: the model has 3 layers; give 3 or fewer"),
         (f"mc3kd {SST2} --teacher {{badtokens}}", "has no tokenizer that can be loaded"),
         (f"mc3kd {SST2} --teacher {{notokens}}", "has no tokenizer; its files have to be in the same folder"),
@@ -510,6 +520,8 @@ ROWS: dict[str, list[Row]] = {
     ],
     "common/data.py": [(without_padding, "BertTokenizer has no padding token")],
     "common/evaluate.py": [
+        (lambda at: evaluate.check_padding("m", tiny_bert(3, 32), LEFT, at.task, 16), "m: padding on the left of"),
+        (lambda at: evaluate.check_padding("m", Unreadable(1, 1), WORDS, at.task, 16), "m: cannot read texts of sst2"),
         (lambda at: evaluate.evaluate(tiny_bert(), WORDS, at.task, 16),
          {"common.evaluate.scored": lambda *_: {"accuracy": math.nan}}, "the accuracy on dev is nan: try a lower --lr"),
     ],
@@ -531,6 +543,7 @@ ROWS: dict[str, list[Row]] = {
         (f"mc3kd {SST2} --init {{others}} --student 2x32", "its tokenizer has other words than the teacher's"),
         (f"mc3kd {SST2} --init teacher --student 2x16", "the student is 16 wide, the checkpoint 32"),
         (f"mc3kd {SST2} --init teacher --student 5x32", "the checkpoint has 3 layers to copy from, the student 5"),
+        (f"mc3kd {SST2} --teacher {{squeeze}} --student 1x16", "--student 1x16: no squeezebert can be made so (Assert"),
         (f"cka {SST2} --init teacher --student 2x32 --variant kd --ffn 40", "copied as wide as they are, not 40"),
     ],
     # --- texts
@@ -712,6 +725,7 @@ ROWS: dict[str, list[Row]] = {
         (labels_of_an_older_version, "labels.json is damaged, or older; linear.py --force writes it anew"),
         ("bench predict {tags} texts.csv", "BertForTokenClassification gives no class or score of a text"),
         ("bench predict {trained} texts.csv --text a,b", "--text a,b: 1 are needed, in training they were body"),
+        ("bench predict {student} several.csv --text label --against {trained}", "read other columns: body, not label"),
         ("bench predict {student} several.csv --text body", "no column body, it has text, label; --text COLUMN names"),
         ("bench predict {student} number.jsonl", "number.jsonl line 1: 5 is no text"),
         ("bench predict {scores} labelled.csv --against {scores}", "answers otherwise than labelled-"),

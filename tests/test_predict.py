@@ -83,6 +83,14 @@ def test_every_kind_of_student(
         assert row["label"] == ",".join(NAMES["id2label"][i] for i, yes in enumerate(chosen) if yes)
 
 
+def test_a_tokenizers_sides_are_kept(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+    tokenizer.padding_side, tokenizer.truncation_side = "left", "left"
+    models.save(tiny_bert(1, 16), tokenizer, tmp_path, "")
+    read = models.load_tokenizer(str(tmp_path))
+    assert (read.padding_side, read.truncation_side) == ("left", "left")
+
+
 def test_a_file_of_one_column(tmp_path: Path) -> None:
     """Each line is a row, empty or not, as pandas writes them; the first names the column."""
     (tmp_path / "t.csv").write_text('text\ngood\n""\nbad\n')
@@ -102,6 +110,7 @@ def test_a_runs_folder(method: str, easy: list[str], tmp_path: Path, monkeypatch
     kept = [results.load(folder / "result.json") | {"command": ""}, (folder / "args.json").read_text()]
     assert str(Path(easy[easy.index("--teacher") + 1]).parent) not in json.dumps(kept)
     dev = Path(easy[easy.index("--data-dir") + 1], "SST-2", "dev.tsv")
+    assert predict.trained_with(folder)["text"] == ["sentence"]
     said(monkeypatch, folder, dev, "--out", tmp_path / "answers.csv")
     found = outputs.stored(Columns(outputs=str(tmp_path / "answers.csv")))
     kept = softmax(load_file(folder / "predictions.safetensors")["dev"].astype(float), axis=-1)

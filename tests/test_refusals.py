@@ -27,8 +27,10 @@ from transformers import (
     GPT2Config,
     RobertaConfig,
     RobertaForSequenceClassification,
+    SqueezeBertConfig,
 )
 from transformers import GPT2ForSequenceClassification as GPT2
+from transformers import SqueezeBertForSequenceClassification as SqueezeBert
 
 import bench
 import pocket
@@ -88,6 +90,7 @@ SPOILT: dict[str, Callable[[Path], Any]] = {
     "words": lambda folder: type(word_tokenizer())(vocab={str(i): i for i in range(99)}).save_pretrained(folder),
     "others": other_words,
     "noconfig": lambda folder: (folder / "config.json").write_text("{"),
+    "lora": lambda folder: (folder / "adapter_config.json").write_text("{}"),
     "trained": lambda folder: (folder / "args.json").write_text('{"text": ["body"]}'),
     "student": lambda folder: None,
 }
@@ -113,6 +116,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: GPT2(GPT2Config(vocab_size=31, n_embd=32, n_layer=2, n_head=2, pad_token_id=0, **NAMES)),
     "packed": packed_one,
     "long": long_one,
+    "squeeze": lambda: SqueezeBert(
+        SqueezeBertConfig(**(ROBERTA | {"embedding_size": 32, "intermediate_size": 32} | NAMES))
+    ),
     "longbody": lambda: of_the_library("longformer", AutoModel, vocab_size=31),
     "roberta": lambda: RobertaForSequenceClassification(RobertaConfig(**ROBERTA)),
 }

@@ -237,6 +237,9 @@ def test_outputs_without_names_are_named_by_hand(
     assert "warning" not in capsys.readouterr().err
     assert get_teacher(some(**given), sst2, str(folder)).pretrained == str(folder)
     assert "its outputs have no names (LABEL_0, ...)" in capsys.readouterr().err
+    several = saved(tmp_path / "several", tiny_bert(3, 32, problem_type="multi_label_classification"))
+    assert get_teacher(some(**given), sst2, str(several)).pretrained == str(several)
+    assert "its head has 2 outputs, multi label classification, sst2 2; a new one" in capsys.readouterr().err
     five = saved(tmp_path / "five", tiny_bert(3, 32, num_labels=5))
     assert get_teacher(some(**given), sst2, str(five)).pretrained == str(five)
     assert "its head has 5 outputs, sst2 2; a new one is fine-tuned" in capsys.readouterr().err

@@ -380,7 +380,9 @@ class Kind(str):
     def has_head(self, config: PreTrainedConfig, task: Task) -> bool:
         """Whether a checkpoint has a head of this kind and size: it was fine-tuned, or is a language model."""
         named = any(part in name for part in self.architectures for name in config.architectures or [])
-        return named and (not self.sized or config.num_labels == (len(task.labels) or 1))
+        several: dict[Any, bool] = {"multi_label_classification": True, "single_label_classification": False}
+        fits = several.get(config.problem_type, self.several) == self.several
+        return named and (not self.sized or (fits and config.num_labels == (len(task.labels) or 1)))
 
     def prepare(self, model: PreTrainedModel, tokenizer: Any, task: Task) -> None:
         """Tell a model what else the task's name says."""

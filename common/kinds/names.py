@@ -79,8 +79,13 @@ def label_order(id2label: dict[int, str], task: Task, where: str) -> list[int] |
     scores, [0] if there is one named output.
     """
     names = {int(column): str(name) for column, name in id2label.items()}
-    if nameless(names.values()):
+    digits = not task.folder and not any(map(str.isdigit, task.labels))  # a user's own classes have no ids
+    if {*names.values()} != {*task.labels} and (
+        nameless(names.values()) or (digits and all(map(str.isdigit, names.values())))
+    ):
         return None
+    if sorted(names) != [*range(len(names))]:
+        raise BadInput(f"{where}: its outputs are numbered {some(sorted(names))}; id2label counts from 0")
     if not task.labels and len(names) == 1:
         return list(names)
     order: dict[int, int] = {}
