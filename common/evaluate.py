@@ -96,10 +96,8 @@ def check_padding(who: str, model: Any, tokenizer: Any, task: TaskData, max_leng
     model.train(training)
     exact = next(model.parameters()).dtype == torch.float32
     if (far := float((alone - beside).abs().max())) > (1e-3 if exact else 0.1) * max(1.0, float(alone.abs().max())):
-        side = f"padding on the {tokenizer.padding_side} of a text (padding_side in its tokenizer_config.json)"
-        raise BadInput(
-            f"{who}: {side} changes what it says of it, by {far:.2g}; the other side, or another model, is needed"
-        )
+        raise BadInput(f"{who}: padding on the {tokenizer.padding_side} of a text changes its logits by {far:.2g}; the"
+                       " other side (padding_side in tokenizer_config.json), or another model, is needed")  # fmt: skip
 
 
 @parallel.by_main

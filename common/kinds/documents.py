@@ -222,9 +222,8 @@ class TokenClassification(_Windowed):
 
     def told(self, task: Task, splits: dict[str, Split], rows: Rows) -> str:
         for name, split in splits.items():
-            warn_of_lacking(
-                name, "types", entity_types(task), {task.labels[tag][2:] for row in split.labels for tag in row}
-            )
+            there = {task.labels[tag][2:] for row in split.labels for tag in row}
+            warn_of_lacking(name, "types", entity_types(task), there)
         return f"tags of {len(task.labels) // 2} types ({some(entity_types(task), 5)})"
 
     # --- windows ---

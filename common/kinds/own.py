@@ -42,9 +42,7 @@ class OwnClasses(Classification):
             if there and counts and there.isdisjoint(counts):
                 found = some([task.labels[label] for label in sorted(there)], 3)
                 raise BadInput(f"{name}: train has none of its labels, {found}; leave them out if nobody knows them")
-            warn_of_lacking(
-                name, "classes", task.labels, {task.labels[label] for label in there or range(len(task.labels))}
-            )
+            warn_of_lacking(name, "classes", task.labels, {task.labels[label] for label in there} or {*task.labels})
         alone = [c for c, count in counts.items() if count == 1]
         for c in alone[:5]:
             label, cells = task.labels[c], enumerate(rows.columns["label"])
