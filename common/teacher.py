@@ -156,6 +156,8 @@ def get_start(args: CommonArgs, task: TaskData, name: str, argument: str = "--te
         source = models.source(name, kind)
         config, tokenizer = models.load_config(source, argument), models.load_tokenizer(source, argument)
         start = Start(name, source, config, tokenizer, models.model_name(name, whole=True))
+    if not hasattr(config, "hidden_size"):
+        raise BadInput(f"{argument} {name}: a {config.model_type} has no layers of one width; a transformer is needed")
     if models.is_decoder(config.model_type) and not kind.causal:
         pad(name, config, tokenizer, argument)
     check_length(args.max_length, config, tokenizer)

@@ -489,6 +489,7 @@ ROWS: dict[str, list[Row]] = {
         (f"mc3kd {SST2} --teacher pocket", "--teacher pocket: reads only the pocket suite; sst2 needs a hub id"),
         (f"mc3kd {SST2} --teacher {{words}}", "its tokenizer has 104 words, the model 31 embeddings"),
         ("cka --task pocket/xsum --teacher {backbone} --max-length 16", "is no encoder-decoder, which pocket/xsum"),
+        (f"cmow {SST2} --teacher {{matrices}}", "has no layers of one width; a transformer is needed"),
         (lambda _: teacher.pad("t", SimpleNamespace(vocab_size=0), WORDS), "--teacher t: its tokenizer has no token"),
         (f"mc3kd {SST2} --max-length 65", "--max-length 65: the teacher has 64 positions; give that or less"),
     ],

@@ -40,7 +40,7 @@ from common import args, data, models
 from common.errors import BadInput
 from common.layers import attention, packed
 from common.tasks import Columns
-from methods import xtc
+from methods import cmow, xtc
 
 NAMES = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
 TEXTS = sentences(200, 4)
@@ -116,6 +116,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: GPT2(GPT2Config(vocab_size=31, n_embd=32, n_layer=2, n_head=2, pad_token_id=0, **NAMES)),
     "packed": packed_one,
     "long": long_one,
+    "matrices": lambda: cmow.MatrixEmbeddingForSequenceClassification(
+        cmow.student_config(cmow.Args(), word_tokenizer(), **NAMES)
+    ),
     "squeeze": lambda: SqueezeBert(
         SqueezeBertConfig(**(ROBERTA | {"embedding_size": 32, "intermediate_size": 32} | NAMES))
     ),
