@@ -130,8 +130,8 @@ def compare(folders: tuple[Path, Path], table: Path, text: str | None) -> None:
     known = trained_with(folders[0])
     texts = Columns.of({"text": text}).text or tuple(known.get("text", ()))
     columns = Columns(texts, label=known.get("label"), kind=known.get("kind"), metric=known.get("metric"))
-    if others := [one for one in (trained_with(folders[1]).get("text", ()),) if tuple(one) not in ((), texts)]:
-        raise BadInput(f"--against {folders[1]}: read other columns: {', '.join(others[0])}, not {', '.join(texts)}")
+    if (others := tuple(trained_with(folders[1]).get("text", ()))) not in ((), texts):
+        raise BadInput(f"--against {folders[1]}: read other columns: {', '.join(others)}, not {', '.join(texts)}")
     task = data.load(str(table), columns=columns)
     split, kind, right = task.splits[task.reported[0]], task.task.kind, []
     for folder in folders:

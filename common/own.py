@@ -393,11 +393,11 @@ def _refuse_doubt(known: dict[str, Rows], named: bool) -> None:
 def _refuse_thousands(known: dict[str, Rows]) -> None:
     """Refuse scores that have a dot before three digits or none at all: 1.250 beside 950 may be 1250."""
     cells = ((rows, i, value) for rows in known.values() for i, value in enumerate(rows.columns["label"]))
-    said = [(str(value).strip(), rows.place(i)) for rows, i, value in cells if isinstance(value, str)]
-    dotted = [one for one in said if "." in one[0]]
-    if 0 < len(dotted) < len(said) and all(re.fullmatch(r"-?[1-9]\d{0,2}\.\d{3}", value) for value, _ in dotted):
-        value, place = dotted[0]
-        raise BadInput(f"{place}: score {value!r} may mean thousands, as others have no dot; leave it out")
+    said = [(rows, i, value.strip()) for rows, i, value in cells if isinstance(value, str)]
+    dotted = [one for one in said if "." in one[-1]]
+    if 0 < len(dotted) < len(said) and all(re.fullmatch(r"-?[1-9]\d{0,2}\.\d{3}", value) for *_, value in dotted):
+        rows, i, value = dotted[0]
+        raise BadInput(f"{rows.place(i)}: score {value!r} may mean thousands, as others have no dot; leave it out")
 
 
 def _output_names(rows: dict[str, Rows], known: dict[str, Rows], columns: Columns, kind: Kind) -> tuple[str, ...]:

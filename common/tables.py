@@ -182,8 +182,9 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
     for line, row in rows:
         if len(row) != len(header):
             raise BadInput(f"{path} line {line}: {len(row)} columns where {len(header)} are needed, by the first line")
-    if again := [line for line, row in rows if [title.strip() for title in row] == header][: len(header) - 1]:
-        raise BadInput(f"{path} line {again[0]}: the columns' names once more; leave the line out")
+    again = next((line for line, row in rows if [title.strip() for title in row] == header), None)
+    if again and len(header) > 1:
+        raise BadInput(f"{path} line {again}: the columns' names once more; leave the line out")
     # SST-2's official header is the hub's; the others are known by their further columns or none
     known = headless or released or "index" in header or name == "sst2"
     return Rows(

@@ -74,9 +74,9 @@ def label_order(id2label: dict[int, str], task: Task, where: str) -> list[int] |
     """For class i of the task, the column of a model's or a file's outputs, decided by the names and never by their
     position.
 
-    Digits count as names: they are the hub's class ids. None if there are only the generic LABEL_0, LABEL_1, ...,
-    which say nothing. Raises BadInput, `where` in it, for names that are not this task's classes, one for one. For
-    scores, [0] if there is one named output.
+    Digits count as names: they are the hub's class ids. None if there are only the generic LABEL_0, LABEL_1, ..., or
+    for a user's own classes digits, which say nothing. Raises BadInput, `where` in it, for names that are not this
+    task's classes, one for one. For scores, [0] if there is one named output.
     """
     names = {int(column): str(name) for column, name in id2label.items()}
     digits = not task.folder and not any(map(str.isdigit, task.labels))  # a user's own classes have no ids
