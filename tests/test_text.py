@@ -230,17 +230,16 @@ for path, lines in zip(sys.argv[1::2], map(int, sys.argv[2::2])):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """One process reads a file, another as long, and then one that is ten times as long."""
+    """A process reads a file, then one three times as long: the first fills what allocators keep, about 40 MB."""
     lines = [" ".join(passages(40))] * 3000
-    names = {"first.txt": 2, "again.txt": 2, "long.txt": 20}
+    names = {"first.txt": 12, "long.txt": 36}
     files = {write(tmp_path / name, lines * times): len(lines) * times for name, times in names.items()}
     argv = [sys.executable, "-c", READER.format(root=str(ROOT / "tests"))]
     argv += [str(given) for both in files.items() for given in both]
     done = subprocess.run(argv, env=ENVIRONMENT | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    _, first, second = map(int, done.stdout.split())
-    assert second < 1.1 * first
-    assert 1024 * (second - first) < (tmp_path / "long.txt").stat().st_size / 2  # whoever holds the file holds more
+    first, second = map(int, done.stdout.split())
+    assert 1024 * (second - first) < (tmp_path / "long.txt").stat().st_size / 4  # whoever holds the file holds more
 
 
 # --- blocks and masking --------------------------------------------------------------------------------------
