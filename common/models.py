@@ -211,6 +211,8 @@ def set_depth(config: PreTrainedConfig, layers: int, kept: list[int] | None = No
     for name in LAYER_LISTS:
         if isinstance(entries := getattr(config, name, None), list):
             setattr(config, name, [entries[(l - 1) % len(entries)] for l in kept or range(1, layers + 1)])
+    with refused(f"{config.model_type}: cannot be cut to {layers} layers"):  # GPT-Neo, which could not be saved
+        config.validate()
 
 
 # Of configurations that list their layers, such as ModernBERT's and Qwen's: what has an entry for each

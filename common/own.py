@@ -107,7 +107,7 @@ def _hold_out(task: Task, train: Split) -> dict[str, Split]:
                        f" {max(1, len(classes) - 1):,} classes are too few to hold some out")  # fmt: skip
     dev = [i for i in rows if names[i] in held]
     if moved := sum(names[i] in held ^ hashed for i in rows):
-        why = "every class needs a text in train and, if it has ten, one in dev"
+        why = "every class needs a text in train and, if it has ten, one in dev; older students may know these rows"
         warn(f"dev: {moved:,} rows are held out, or not, against their texts' hash: {why}")
     if left := sum(name in held for name in names) - len(dev):
         warn(f"train: {left:,} rows without a label are left out: their texts are held out")

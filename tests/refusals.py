@@ -501,6 +501,7 @@ ROWS: dict[str, list[Row]] = {
         (f"mc3kd {SST2} --teacher {{noconfig}}", "is a folder without a config.json that names a known model_type"),
         (f"mc3kd {SST2} --teacher {{lora}}", "holds an adapter of PEFT, which is not read; merge_and_unload() makes"),
         (f"mc3kd {SST2} --teacher {{expert}}:7", ":7: the model has 3 layers; give 3 or fewer"),
+        (lambda _: models.student_config(transformers.GPTNeoConfig(), 2, 2048), "gpt_neo: cannot be cut to 2 layers"),
         (f"mc3kd {SST2} --teacher {{badtokens}}", "has no tokenizer that can be loaded"),
         (f"mc3kd {SST2} --teacher {{notokens}}", "has no tokenizer; its files have to be in the same folder"),
         (f"mc3kd {SST2} --teacher {{packed}}:1", "its weights are packed, none can be trained"),
