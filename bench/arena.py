@@ -23,6 +23,7 @@ model: `linear` sees as many labelled rows as a student sees, `linear-all` all o
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -149,7 +150,8 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
 
 def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> float:
     """About what an example takes: models with random weights read a few batches, the teacher once, the student three
-    times, as a training step does. The quickest counts: batches are of like length where students train."""
+    times, as a training step does. The quickest token counts, times a text's own: students train on batches of like
+    length."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kind, config = task.task.kind, models.load_config(base)
     config.update(kind.settings(task.task))
@@ -157,17 +159,26 @@ def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> f
     student: Any = models.build(models.student_config(config, *student_shape(shape)), kind)
     for model in (teacher, student):
         model.to(device).requires_grad_(False)
-    seconds = []
+    seconds, lengths = [], list[int]()
     for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, PASSES[BATCH]):
         inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
         forward(teacher, [inputs])
         forward(student, [inputs] * 3)
-        seconds.append((time.perf_counter() - started) / len(batch["input_ids"]))
-    return min(seconds) * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
+        seconds.append((time.perf_counter() - started) / batch["input_ids"].numel())
+        lengths += batch["attention_mask"].sum(1).tolist()
+    each = min(seconds) * fmean(lengths)
+    return each * (torch.get_num_threads() / run.cores() if device == "cpu" else 1)
 
 
 def is_linear(job: Job) -> bool:
     return Path(job.words[0]).stem == LINEAR
+
+
+def make_teachers(jobs: list[Job]) -> None:
+    """Fine-tune the teacher that commands share before they start: with all processors, and where one sees it."""
+    with contextlib.chdir(results.HOME):  # as they do
+        for args in {job.teacher: job.args for job in jobs if not is_linear(job)}.values():
+            get_teacher(args, data.load(args.task, **args.source))
 
 
 def minutes(jobs: list[Job], each: float) -> str:
@@ -455,12 +466,14 @@ def main(argv: list[str]) -> None:
         first = search.first()
         print(f"rates are tried (--rates 1: none): {minutes(first, each)}; rows:"
               f" {minutes(build(wanted, out, 'arena').jobs, each)}; the teacher comes on top", flush=True)  # fmt: skip
+        make_teachers(first)
         search.carry_out(first, options)
         tried = search.found()
         sweep.show(tried)
         trials = tried["rows"]
         wanted["rows"] = [row | (trials[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
+    make_teachers(plan.jobs)
     run.carry_out(plan, options)
     found = load([plan.out])
     networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]

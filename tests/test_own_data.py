@@ -722,6 +722,7 @@ def test_there_is_no_advice_where_commands_have_failed(
     task = str(write(tmp_path / "t.csv", sheet()))
     name = data.load(task).name
     found = argparse.Namespace(missing=["kd: exit code 2"], tasks={name: {"comparable": "c"}})
+    monkeypatch.setattr(arena, "make_teachers", lambda *_: None)
     monkeypatch.setattr(arena.run, "carry_out", lambda *_: [])
     monkeypatch.setattr(arena, "load", lambda _: found)
     monkeypatch.setattr(arena, "students_of", lambda *_: (name, []))
@@ -801,6 +802,12 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Estimate]]:
     return sorted(made, key=lambda pair: -pair[1].mean)
 
 
+def test_default_rates_are_those_that_won() -> None:
+    for name, width in (("arena", 128), ("real_arena", 384)):
+        rows = json.loads((ROOT / f"bench/results/{name}_trials.json").read_text())["rows"]
+        assert CLASSES.default_lr(width, "pretrained") == rows["kd"]["winner"]["lr"]
+
+
 def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
     tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -811,7 +818,7 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
     wanted = arena.table_of(options(task=task, **known), CLASSES, {}, True)
     search = arena.search_of(wanted, CLASSES, str(tmp_path / "out"))
     assert {name: next(iter(row.grid.values())) for name, row in search.rows.items()} == {
-        "linear": [3, 1, 9], "kd": [0.00025, 8.33e-05, 0.00075], "narrow-kd": [0.001, 0.000333, 0.003],
+        "linear": [3, 1, 9], "kd": [0.000475, 0.000158, 0.00142], "narrow-kd": [0.001, 0.000333, 0.003],
         "cmow-kd": [0.005, 0.00167, 0.015],
     }  # fmt: skip
     known = matrix.trials(file := matrix.read_file(arena.FILE))["rows"]
