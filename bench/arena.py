@@ -6,7 +6,7 @@
     python -m bench arena texts.csv --teacher-outputs probabilities.csv --init MODEL --student 3x384
 
 Each row first tries three learning rates (linear models three regularisations), scored on dev where there is a test
-split, else on a tenth of train that is held out besides, at an eighth of the budget for each seed, at most a half;
+split, else on a tenth of train that is held out besides, at a sixth of the budget for each seed, at most a half;
 --rates 1 takes the scripts' defaults.
 
 A task is a file, a folder, hub:REPO or a name, as for the scripts (docs/data.md). Every row has the arguments that
@@ -142,7 +142,7 @@ def search_of(wanted: dict[str, Any], kind: Kind, out: str) -> sweep.Search:
             of_arena = Kind.of("classification").default_lr(student_shape(usual)[1], start)
             middle *= kind.default_lr(student_shape(row["student"])[1], start) / of_arena
         rows.append(row | {"tune": {name: [float(f"{middle * times:.3g}") for times in RATES]}})
-    part = round(min(1 / 2, len(wanted["seeds"]) / 8) * amount)  # three eighths of what the rows take in all
+    part = round(min(1 / 2, len(wanted["seeds"]) / 6) * amount)  # half of what the rows take in all
     budget = max(part, int(wanted.get("batch_size", 32)))
     tune = {"seeds": [SEED], "trials": len(RATES), "budget": str(budget)}
     return sweep.Search(wanted | {"rows": rows, "tune": tune}, Path(out) / "trials", "arena", NOTHING_TRIED)

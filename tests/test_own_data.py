@@ -824,7 +824,7 @@ def test_rates_are_tried_around_the_one_that_won_and_say_why_a_row_is_dead(
     known = matrix.trials(file := matrix.read_file(arena.FILE))["rows"]
     assert all(known[row["name"]]["winner"] for row in file["rows"])
     jobs = [job for row in search.rows.values() for job in search.left(row)]
-    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("1600", True, 100)}
+    assert {(job.args.budget, job.args.tune, job.seed) for job in jobs} == {("2133", True, 100)}
     assert len(jobs) == 12
 
     def trials(*means: float | None) -> dict[str, Any]:
