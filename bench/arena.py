@@ -158,7 +158,7 @@ def seconds_of(base: str, shape: str, task: data.TaskData, max_length: int) -> f
     teacher: Any = models.build(config, kind)
     student: Any = models.build(models.student_config(config, *student_shape(shape)), kind)
     for model in (teacher, student):
-        model.to(device).requires_grad_(False)
+        model.to(device).eval().requires_grad_(False)
     seconds, lengths = [], list[int]()
     for batch in batches(task, models.load_tokenizer(base), max_length, BATCH, PASSES[BATCH]):
         inputs, started = {name: values.to(device) for name, values in batch.items()}, time.perf_counter()
