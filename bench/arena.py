@@ -174,10 +174,14 @@ def is_linear(job: Job) -> bool:
     return Path(job.words[0]).stem == LINEAR
 
 
-def make_teachers(jobs: list[Job]) -> None:
-    """Fine-tune the teacher that commands share before they start: with all processors, and where one sees it."""
+def make_teachers(jobs: list[Job], options: Any) -> None:
+    """Fine-tune the teacher that commands share before they start: with all processors, and where one sees it. Those of
+    a cluster make it on its devices, and those of efficient attention may want one of another length."""
+    if options.engine == "ray":
+        return
+    shared = [job for job in jobs if Path(job.words[0]).stem not in (LINEAR, "efficient_attention")]
     with contextlib.chdir(results.HOME):  # as they do
-        for args in {job.teacher: job.args for job in jobs if not is_linear(job)}.values():
+        for args in {job.teacher: job.args for job in shared}.values():
             get_teacher(args, data.load(args.task, **args.source))
 
 
@@ -466,14 +470,14 @@ def main(argv: list[str]) -> None:
         first = search.first()
         print(f"rates are tried (--rates 1: none): {minutes(first, each)}; rows:"
               f" {minutes(build(wanted, out, 'arena').jobs, each)}; the teacher comes on top", flush=True)  # fmt: skip
-        make_teachers(first)
+        make_teachers(first, options)
         search.carry_out(first, options)
         tried = search.found()
         sweep.show(tried)
         trials = tried["rows"]
         wanted["rows"] = [row | (trials[row["name"]]["winner"] or {}) for row in wanted["rows"]]
     plan = build(wanted, out, "arena")
-    make_teachers(plan.jobs)
+    make_teachers([job for job in plan.jobs if not run.made_by(plan.out, job)], options)
     run.carry_out(plan, options)
     found = load([plan.out])
     networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]

@@ -802,6 +802,22 @@ def rows(**scores: list[float]) -> list[tuple[compared.Row, compared.Estimate]]:
     return sorted(made, key=lambda pair: -pair[1].mean)
 
 
+def test_commands_share_a_teacher_that_is_made_before_they_start(
+    tmp_path: Path, backbone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for all of them; not for a cluster, which makes it there, or for efficient attention, of its own length."""
+    made = list[Any]()
+    monkeypatch.setattr(arena, "get_teacher", lambda args, task: made.append((args.teacher, args.max_length, task)))
+    task = str(write(tmp_path / "t.csv", sheet()))
+    for rows, engine, times in (("linear,kd,mc3kd", "local", 1), ("linear,kd", "ray", 0), ("longformer", "local", 0)):
+        made.clear()
+        wanted = arena.table_of(options(task=task, teacher=str(backbone), rows=rows), CLASSES, {"max_length": "32"})
+        arena.make_teachers(matrix.build(wanted, str(tmp_path), "arena").jobs, argparse.Namespace(engine=engine))
+        assert [(name, length, one.name) for name, length, one in made] == [
+            (str(backbone), 32, data.load(task).name)
+        ] * times
+
+
 def test_default_rates_are_those_that_won() -> None:
     for name, width in (("arena", 128), ("real_arena", 384)):
         rows = json.loads((ROOT / f"bench/results/{name}_trials.json").read_text())["rows"]

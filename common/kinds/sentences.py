@@ -27,7 +27,7 @@ class _Sentence(Kind):
         """Interpolated between widths that were tried on tuning splits: at 128 1e-3 is the best of five rates for
         vanilla KD and as good as the best for the undistilled student (bench/results/arena_trials.json), at 384 3e-4 is
         the best of three for both (bench/results/real_arena_trials.json); 3e-5 is BERT-base's usual one. From random
-        weights 2e-3 at 64. Losses on hidden states take two to three times as much."""
+        weights 2e-3 at 64. Losses on hidden states take one to three times as much."""
         if init == "random":
             return 2e-3 if width <= 64 else 1e-3
         return float(np.interp(1 / width, [1 / 768, 1 / 384, 1 / 128, 1 / 64], [3e-5, 3e-4, 1e-3, 2e-3]))
