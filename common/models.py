@@ -295,6 +295,11 @@ def keep_layers(model: PreTrainedModel, rule: str, layers: int) -> PreTrainedMod
     for config in configs.values():
         if config.is_encoder_decoder == model.config.is_encoder_decoder:  # T5's stacks are called decoders alone
             set_depth(config, layers, kept)
+    with torch.device("meta"):
+        again = dict(type(model)(model.config).named_parameters())
+    for name, weight in model.named_parameters():
+        if name in again and weight.shape != again[name].shape:  # ESM's contacts: saved, it could not be loaded
+            raise BadInput(f"{model.config.model_type}: cannot be cut to {layers} layers, {name} depends on them")
     return model
 
 

@@ -119,6 +119,13 @@ def other_result(at: Any) -> None:
     assert a_run(at).finished
 
 
+def tiny_esm() -> transformers.PreTrainedModel:
+    config = transformers.EsmConfig(
+        vocab_size=9, pad_token_id=1, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8
+    )
+    return transformers.EsmForSequenceClassification(config)
+
+
 def without_layers(_: Any) -> None:
     model = torch.nn.Linear(2, 2)
     model.config, model.base_model = bert_config(), torch.nn.Linear(2, 2)
@@ -515,6 +522,7 @@ ROWS: dict[str, list[Row]] = {
         (lambda _: models.keep_layers(tiny_bart(3), "first", 3), "an encoder-decoder has as many layers on both sides"),
         (f"xtc {SST2} --student 5x32", "--student: 5 layers cannot be kept of 3"),
         (f"xtc {SST2} --student 2x32 --keep 1,9", "--keep 1,9: names 2 layers, the student has 2 of 3"),
+        (lambda _: models.keep_layers(tiny_esm(), "skip", 1), "esm: cannot be cut to 1 layers, esm.contact_head"),
         (without_layers, "--teacher: bert has no list of 2 layers to choose from"),
         (lambda _: models.no_hidden_states(tiny_bart()), "the hidden states of a bart that labels texts are not"),
         (lambda _: models.HiddenStates({1: torch.ones(1)})[2], "layer 2 were not asked for; those that were: 1"),
