@@ -18,7 +18,7 @@ RULES = (
     (rf"^(\s*)import {PARTS}$", r"\1from distil_papers import \2"),
     (r"^sys\.path\.insert\(0, .*\n", ""),  # a script's way to what lies beside it
     (r"python (?:methods|bench/baselines)/(\w+)\.py", r"distil-papers \1"),
-    (r"python -m bench\b", "distil-papers"),
+    (r"python -m bench\b(?!\.)", "distil-papers"),
 )
 
 

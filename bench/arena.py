@@ -31,7 +31,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from bench.matrix import MATRICES, NOTHING_TRIED, Job, build, chosen, module_of,
 from bench.records import folder_of
 from bench.run import add_engine, seeds_of
 from bench.speed import Inputs, forward, load_and_forward, load_student, medians, memory_of
-from bench.stats import Estimate, estimate, holm
+from bench.stats import Estimate, Sample, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
 from common.args import BadInput, parse_budget, parse_model, student_shape
@@ -191,8 +191,10 @@ def minutes(jobs: list[Job], each: float) -> str:
     return f"{len(jobs)} runs, about {examples * each / 60:.0f} minutes"
 
 
-def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict[str, Any]) -> tuple[Grid, str]:
-    """The table that answers the question, the best first, and one sentence that follows from it; `trials`: of rows."""
+def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict[str, Any],
+           labelled: int) -> tuple[Grid, str]:  # fmt: skip
+    """The table that answers the question, the best first, and one sentence that follows from it; `trials`: of rows,
+    `labelled`: how many rows of train have a label."""
     record = found.tasks[task]
     of_row = {line["row"]: line for line in measured}
     order = [(row, interval(row.values(task))) for row in found.rows if row.path in of_row]
@@ -214,7 +216,7 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict
                      "-", "-", "-")]  # fmt: skip
     for row, score in order:
         known = of_row[row.path]
-        more = f"{known['milliseconds']['1']:.2f}", found.labelled(row), f"{len(row.values(task))}"
+        more = f"{known['milliseconds']['1']:.2f}", found.labelled(row, labelled), f"{len(row.values(task))}"
         kind, cell = row.kind.removeprefix("student "), table.mean_cell(score)
         rows.append(line(row.place, kind, cell, row.records(), known["bytes"], *more))
     said = advice(found, task, order, of_row, own, trials)
@@ -239,18 +241,28 @@ def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) ->
         warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
 
 
-def has_learnt_nothing(row: Row, task: str, score: Estimate) -> bool:
-    """Whether a row gives one answer, or is not above the largest class by its interval."""
+def has_learnt_nothing(found: Table, task: str, row: Row) -> bool:
+    """Whether a row gives one answer, or its students are not above guessing, by an interval over test items."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
-    low = score.mean if math.isnan(score.error) else score.interval()[0]
     one_answer = bool(said) and all(np.isclose(values, values[0], rtol=1e-6, atol=0).all() for values in said)
-    largest = min(split.get("majority", -1.0) for one in row.records() for split in one["metrics"].values())
-    return one_answer or (row.records()[0]["primary"]["name"] == "accuracy" and low <= largest)
+    score = over_items(cast("Sample", found.sample([(row, 1.0)], task)))
+    low = score.mean if math.isnan(score.error) else score.interval()[0]
+    return one_answer or low <= table.guessing(row.records(task)[0])
+
+
+def over_items(sample: Sample) -> Estimate:
+    """The mean of these very seeds: its error is of test items alone, NaN where their part is not known."""
+    if sample.influence is None:
+        return Estimate(float(sample.values.mean()), math.nan, math.nan, math.nan)
+    each = sample.influence.mean(0)
+    return Estimate(float(sample.values.mean()), 0.0, float(each.var(ddof=1)) / len(each), len(each) - 1)
 
 
 def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> str:
     """Why a row has learnt nothing, as its trials say: its best rate is the first or the last of those that differ; or
     others, that learn, start from a teacher's layers and it does not; or it has seen too few examples."""
+    if row.method == LINEAR:
+        return "its features, words and characters"
     scores = [trial["mean"] for trial in trials["trials"] if trial["mean"] is not None] if trials else []
     if len(scores) < 2:
         return "the rate, of which one was tried"
@@ -273,10 +285,7 @@ def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
     """The best row minus another one: its error is of seeds and test items, of one seed of the items alone."""
     if (sample := found.sample([(best, 1.0), (row, -1.0)], task)) is None:
         return None
-    if len(sample.values) > 1 or sample.influence is None:
-        return estimate([sample])
-    by_item = sample.influence[0]
-    return Estimate(float(sample.values[0]), 0.0, float(by_item.var(ddof=1)) / len(by_item), len(by_item) - 1)
+    return estimate([sample]) if len(sample.values) > 1 else over_items(sample)
 
 
 def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: dict[str, dict[str, Any]],
@@ -284,11 +293,11 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
     """The best row, whether it can be told from its vanilla KD, or KD from the next row, and from the linear model, to
     which a tie goes; what the fastest and the smallest cost in points, and who has to learn for longer. Rows that have
     learnt nothing are named and take no part; of the others' gaps to the best p values have Holm's correction."""
-    dead = [row for row, score in order if has_learnt_nothing(row, task, score)]
+    dead = [row for row, _ in order if has_learnt_nothing(found, task, row)]
     order = [(row, score) for row, score in order if row not in dead]
     causes = [f"{row.place} ({likely_cause(row, trials.get(row.place), [one for one, _ in order])})" for row in dead]
     if not order:
-        said = "No row gives several answers and is above the largest class: more --budget or --teacher-epochs."
+        said = "No row gives several answers and is above guessing: more --budget or --teacher-epochs."
         return f"{said} Likely causes: {', '.join(causes)}."
     (best, score), *_ = order
     gaps = {row.path: one for row, _ in order[1:] if (one := gap_of(found, task, best, row)) is not None}
@@ -304,10 +313,10 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
     def gap(row: Row, side: str) -> str:
         if said := tie(row):
             return said
-        one = gaps[row.path]
-        return f"{100 * one.mean:.1f} points {side}" + " (one seed: another may differ)" * (len(best.cells[task]) == 1)
+        return f"{100 * gaps[row.path].mean:.1f} points {side}"
 
-    said = f"{best.place} has the highest score, {100 * score.mean:.1f}"
+    said = "One seed: another may give another order. " * (len(best.cells[task]) == 1)
+    said += f"{best.place} has the highest score, {100 * score.mean:.1f}"
     baseline = Table(found.tasks, [row for row, _ in order], []).baseline(best, "vanilla KD")
     others = (row for row, _ in order[1:] if "vanilla KD" in (best.role, row.role))
     if rival := baseline or next(others, None):
@@ -332,8 +341,10 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
         said += f". By macro F1, where small classes count as large ones, {first} is the best,"
         said += f" {100 * by_class[first]:.1f} against {100 * by_class[best.place]:.1f}"
     if dead:
-        said += ". These learnt nothing (one answer, or not above the largest class), are left out of this, and the"
-        said += f" likely cause is: {', '.join(causes)}"
+        said += (
+            ". These are left out, as they are not shown to have learnt anything (one answer, or not above guessing)"
+        )
+        said += f"; the likely cause is: {', '.join(causes)}"
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:
@@ -484,7 +495,8 @@ def main(argv: list[str]) -> None:
     if networks and task.task.name not in TASKS and not found.missing:
         warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = students_of(found, task.name)
-    grid, said = answer(found, task.name, measure(students, task, memory=False), trials)
+    measured = measure(students, task, memory=False)
+    grid, said = answer(found, task.name, measured, trials, len(task.labelled))
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
     comparable = found.tasks[task.name]["comparable"]

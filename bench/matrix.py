@@ -101,8 +101,10 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The name of its log and its note."""
-        return re.sub(r"[^\w.-]", "-", self.name)
+        """The name of its log and its note, without the folder of a file."""
+        own = is_data_set(self.task) and "/" in self.task
+        task = f"{Path(self.task).name}-{results.digest([self.task])[:6]}" if own else self.task
+        return re.sub(r"[^\w.-]", "-", replace(self, task=task).name)
 
     @property
     def teacher(self) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ Parquet. Its texts are in the columns that the student was trained with, or thos
 The answers are CSV, in the table's order: its `id`, where it has one, the label, and for each class a column with its
 probability, as `--teacher-outputs` reads them; or the score. With --against the table has labels, and both students are
 scored on the rows that a run holds out of it. Last month's student has not seen them either, if it was trained on the
-same table when it had fewer rows.
+same table when it had fewer rows; but it may have seen texts of a class that had no other then.
 """
 
 from __future__ import annotations
@@ -164,6 +164,8 @@ def main(argv: list[str]) -> None:
         raise BadInput(f"--out {given.out}: exists; give another name")
     parallel.start("auto", "fp32")
     if given.against:
+        if given.out:
+            raise BadInput(f"--out {given.out}: --against prints scores and writes no answers")
         return compare((given.folder, given.against), given.table, given.text)
     predict, names, several = load(given.folder)
     split, ids = read(given.table, given.folder, given.text)
@@ -173,6 +175,7 @@ def main(argv: list[str]) -> None:
             place = files.enter_context(replacing(given.out))
             file = files.enter_context(place.open("w", encoding="utf-8", newline=""))
         table = csv.writer(file, lineterminator="\n")
-        table.writerow([*(["id"] if ids else []), *(["label", *names] if names else ["score"])])
+        before = [*(["id"] if ids else []), "label" if names else "score"]
+        table.writerow([*before, *(f"P({name})" if name in before else name for name in names)])
         for i, answer in enumerate(answers(predict, names, several, split)):
             table.writerow([*([ids[i]] if ids else []), *answer])

@@ -15,7 +15,7 @@ import base64
 import contextlib
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -219,12 +219,14 @@ def by_class(found: Table) -> Grid:
     of one's own."""
     lines = []
     for row in (row for members in found.kinds().values() for row in members):
-        of_split: dict[str, list[dict[str, Any]]] = {}
+        of_split, mean = dict[str, list[dict[str, Any]]](), defaultdict[str, list[float]](list)
         for record in row.records():
             for split, classes in record["analysis"].get("by_class", {}).items():
-                of_split.setdefault(f"{row.label}, {short(record['task'])} {split}", []).append(classes)
+                heading = f"{row.label}, {short(record['task'])} {split}"
+                of_split.setdefault(heading, []).append(classes)
+                mean[heading].append(record["metrics"][split].get("macro_f1", math.nan))
         for heading, seeds in of_split.items():
-            lines.append([heading])
+            lines.append([heading, "", "", "", f"macro {table.percent(fmean(mean[heading]))}"])
             for name, first in seeds[0].items():
                 each = [classes[name] for classes in seeds]
                 figures = [table.percent(fmean(one[key] for one in each)) for key in ("precision", "recall", "f1")]

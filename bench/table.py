@@ -16,6 +16,7 @@ code 1: cells failed, or are missing.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -243,12 +244,13 @@ class Table:
                 teachers.setdefault(row.teacher, {})[record["task"]] = record["teacher"]
         return {name: found for name, found in teachers.items() if name != NO_TEACHER}
 
-    def labelled(self, row: Row) -> str:
-        """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples."""
+    def labelled(self, row: Row, there: float = math.inf) -> str:
+        """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples, and
+        as are there, say for a linear model."""
         whole = {task: max((record["ledger"]["student_examples"] for other in self.linear()
-                            for record in other.records(task)), default=0) for task in self.tasks}  # fmt: skip
+                            for record in other.records(task)), default=there) for task in self.tasks}  # fmt: skip
         seen = {task: max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells}
-        said = [f"{min(seen[task], whole[task] or seen[task]):,}" for task in self.tasks if task in seen]
+        said = [f"{min(seen[task], whole[task]):,}" for task in self.tasks if task in seen]
         return "/".join(said) if len(set(said)) > 1 else said[0]
 
 

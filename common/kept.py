@@ -45,7 +45,7 @@ def keep_outputs(args: CommonArgs, teacher: Teacher, encoded: Encoded) -> KeptOu
     kind, layers = encoded.kind, tuple(sorted(set(teacher.layers)))
     tokens = {name: torch.from_numpy(values) for name, values in (encoded.flat | {"ends": encoded.ends}).items()}
     recipe = {
-        "teacher": teacher.signature,
+        "teacher": teacher.signature.rpartition("#")[2],  # without the name of the task's file
         "weights": train.weights_digest(teacher.model.state_dict()),
         "examples": [results.digest(encoded.ids), train.weights_digest(tokens)],
         "outputs": [*kind.outputs, *layers],

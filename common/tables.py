@@ -197,14 +197,18 @@ def _table(path: Path, text: str, task: Task | None) -> Rows:
 
 
 def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[int, list[str]]]:
-    """Every row that is not blank, with its line."""
+    """Every row that is not blank, with its line; of a single column also the blank ones between."""
     how: dict[str, Any] = {"strict": True} if quoted else {"quoting": csv.QUOTE_NONE}
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, **how)
     rows, wrong = [], ""
     try:
-        rows = [(reader.line_num, row) for row in reader if row == [""] or "".join(row).strip() or len(row) > 1]
+        rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
+        rows, wrong = [], f"{path} line {reader.line_num}: {error}; check the quotes and separators"
+    there = [i for i, (_, row) in enumerate(rows) if row == [""] or "".join(row).strip() or len(row) > 1]
+    if there and all(len(rows[i][1]) == 1 for i in there):  # in a single column a blank line is an empty cell
+        there = list(range(there[0], there[-1] + 1))
+    rows = [(rows[i][0], rows[i][1] or [""]) for i in there]
     if separator == "\t" and quoted:
         # two marks that are no pair, and all between them
         broken = (line for line, row in rows if any("\n" in cell and "\t" in cell for cell in row))

@@ -740,6 +740,7 @@ ROWS: dict[str, list[Row]] = {
         ("bench predict {student} number.jsonl", "number.jsonl line 1: 5 is no text"),
         ("bench predict {scores} labelled.csv --against {scores}", "answers otherwise than labelled-"),
         ("bench predict {student} texts.csv --out texts.csv", "--out texts.csv: exists; give another name"),
+        ("bench predict {student} a.csv --against {trained} --out c.csv", "--out c.csv: --against prints scores"),
     ],
     "bench/papers.py": [("bench papers mc3kd --table X", "--table X: mc3kd has 1, 2")],
     "bench/speed.py": [("bench speed nothing", "nothing: no case has this word; there is")],

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 import nbformat
 import pytest
 from accelerate.commands.launch import launch_command_parser
-from conftest import ROOT, SCRIPTS, THREADS, call, module_of, tiny_bert, word_tokenizer
+from conftest import EVERY, ROOT, SCRIPTS, THREADS, call, module_of, tiny_bert, word_tokenizer
 from nbclient import NotebookClient
 from torch.distributed.run import get_args_parser
 
@@ -181,7 +181,7 @@ def test_a_command_is_understood(command: Command, reader: None) -> None:
         parse_bench(words[2], words[3:])
     else:
         method = Path(words[1]).stem
-        assert Path(words[1]).resolve() == SCRIPTS[method]
+        assert Path(words[1]).resolve() == EVERY[method]
         understood(module_of(method).Args, words[2:])
 
 

@@ -105,5 +105,6 @@ def test_each_class_has_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ((cell,),) = (seeds.values() for seeds in table_of([tmp_path / "runs"]).rows[0].cells.values())
     assert len(cell.influence) == len(labels)  # the labels are found again, so that intervals count test items
     grid = report.by_class(table_of([tmp_path / "runs"]))
+    assert grid.rows[0][-1] == f"macro {100 * wanted['macro avg']['f1-score']:.1f}"
     assert [row[:2] for row in grid.rows[1:]] == [[name, str(one["count"])] for name, one in found.items()]
     assert report.sections(table_of([tmp_path / "runs"]), [], tmp_path)["By class"] == [grid]
