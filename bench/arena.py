@@ -47,7 +47,6 @@ from bench.stats import Estimate, Sample, estimate, holm
 from bench.table import LINEAR, Grid, Row, Table, interval, load
 from common import data, evaluate, models, results
 from common.args import BadInput, parse_budget, parse_model, student_shape
-from common.errors import warn
 from common.kinds import Kind
 from common.tasks import TASKS, Columns, is_data_set, permutation
 from common.teacher import Teacher, get_teacher
@@ -224,21 +223,22 @@ def answer(found: Table, task: str, measured: list[dict[str, Any]], trials: dict
     return Grid(["row", "student", title, "/".join(titles), "MB", "ms a text", "labelled rows", "seeds"], rows), said
 
 
-def warn_of_seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) -> None:
-    """Say where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had
-    seen the former: Fisher's exact test, one-sided."""
+def seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) -> str:
+    """Where a teacher that came fine-tuned is right on train rows more often than on held-out ones, as if it had seen
+    the former, by Fisher's exact test, one-sided: a sentence. Else ""."""
     kind, name = task.task.kind, task.reported[0]
     known = teacher.ready and name in teacher.predictions and len(task.labelled) > 0
     if not (known and kind.among(("classification",)) and not kind.several):
-        return
+        return ""
     some = task.labelled.rows(permutation(len(task.labelled), 0, 0)[:SEEN])
     encoded = data.encode(teacher.tokenizer, some, task.task, max_length)
     logits, _ = kind.predict(teacher.model, encoded, teacher.tokenizer, max_length, evaluate.forward)
     said = {"train": (logits, some), "held-out": (teacher.predictions[name], task.splits[name])}
     right = {where: z.argmax(1) == np.array(split.labels) for where, (z, split) in said.items()}
-    if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) < 0.01:
-        both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
-        warn(f"teacher {teacher.name}: is right on {both} (p {p:.1g}), as if it had been trained on the former")
+    if (p := fisher_exact([[hits.sum(), (~hits).sum()] for hits in right.values()], "greater").pvalue) >= 0.01:
+        return ""
+    both = " but ".join(f"{100 * hits.mean():.1f}% of {len(hits):,} {where} rows" for where, hits in right.items())
+    return f" The teacher is right on {both} (p {p:.1g}), as if it had been trained on the former."
 
 
 def has_learnt_nothing(found: Table, task: str, row: Row) -> bool:
@@ -491,14 +491,14 @@ def main(argv: list[str]) -> None:
     make_teachers([job for job in plan.jobs if not run.made_by(plan.out, job)], options)
     run.carry_out(plan, options)
     found = load([plan.out])
-    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
-    if networks and task.task.name not in TASKS and not found.missing:
-        warn_of_seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     _, students = students_of(found, task.name)
     measured = measure(students, task, memory=False)
     grid, said = answer(found, task.name, measured, trials, len(task.labelled))
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
+    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
+    if networks and task.task.name not in TASKS and not found.missing:
+        said += seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     comparable = found.tasks[task.name]["comparable"]
     report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}
     results.write_json(plan.out / "arena.json", report)
