@@ -242,20 +242,21 @@ def seen_rows(teacher: Teacher, task: data.TaskData, max_length: int) -> str:
 
 
 def has_learnt_nothing(found: Table, task: str, row: Row) -> bool:
-    """Whether a row gives one answer, or its students are not above guessing, by an interval over test items."""
+    """Whether a row gives one answer, or one of its students is not above guessing, by its interval over test items."""
     said = [values for cell in row.cells[task].values() for values in cell.items()[0].values()]
     one_answer = bool(said) and all(np.isclose(values, values[0], rtol=1e-6, atol=0).all() for values in said)
-    score = over_items(cast("Sample", found.sample([(row, 1.0)], task)))
-    low = score.mean if math.isnan(score.error) else score.interval()[0]
+    scores = over_items(cast("Sample", found.sample([(row, 1.0)], task)))
+    low = min(score.mean if math.isnan(score.error) else score.interval()[0] for score in scores)
     return one_answer or low <= table.guessing(row.records(task)[0])
 
 
-def over_items(sample: Sample) -> Estimate:
-    """The mean of these very seeds: its error is of test items alone, NaN where their part is not known."""
+def over_items(sample: Sample) -> list[Estimate]:
+    """Seed by seed: the error is of test items alone, NaN where their part is not known."""
     if sample.influence is None:
-        return Estimate(float(sample.values.mean()), math.nan, math.nan, math.nan)
-    each = sample.influence.mean(0)
-    return Estimate(float(sample.values.mean()), 0.0, float(each.var(ddof=1)) / len(each), len(each) - 1)
+        return [Estimate(value, math.nan, math.nan, math.nan) for value in sample.values.tolist()]
+    n = sample.influence.shape[1]
+    parts = (sample.influence.var(1, ddof=1) / n).tolist()
+    return [Estimate(value, 0.0, part, n - 1) for value, part in zip(sample.values.tolist(), parts, strict=True)]
 
 
 def likely_cause(row: Row, trials: dict[str, Any] | None, others: list[Row]) -> str:
@@ -285,7 +286,7 @@ def gap_of(found: Table, task: str, best: Row, row: Row) -> Estimate | None:
     """The best row minus another one: its error is of seeds and test items, of one seed of the items alone."""
     if (sample := found.sample([(best, 1.0), (row, -1.0)], task)) is None:
         return None
-    return estimate([sample]) if len(sample.values) > 1 else over_items(sample)
+    return estimate([sample]) if len(sample.values) > 1 else over_items(sample)[0]
 
 
 def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: dict[str, dict[str, Any]],
@@ -341,10 +342,8 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
         said += f". By macro F1, where small classes count as large ones, {first} is the best,"
         said += f" {100 * by_class[first]:.1f} against {100 * by_class[best.place]:.1f}"
     if dead:
-        said += (
-            ". These are left out, as they are not shown to have learnt anything (one answer, or not above guessing)"
-        )
-        said += f"; the likely cause is: {', '.join(causes)}"
+        said += ". These are left out, as they are not shown to have learnt anything (one answer, or a seed not above"
+        said += f" guessing); the likely cause is: {', '.join(causes)}"
     if teacher is None or best.records()[0]["primary"]["name"] == "agreement":
         return f"{said}."
     if teacher < score.mean:

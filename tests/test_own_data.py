@@ -890,8 +890,9 @@ def advised(**wrong: list[range]) -> str:
 
 
 def test_a_row_is_dead_if_its_students_are_not_above_the_largest_class() -> None:
-    """By the held-out rows alone: however far two seeds are from each other, or one is above by luck. It is 40%."""
+    """By the held-out rows: however far two seeds are from each other, and with each of them. It is 40%."""
     assert "left out" not in advised(kd=[range(20), range(80)], linear=[range(60), range(60)])
+    assert "is: kd (the rate" in advised(kd=[range(10), range(110)], linear=[range(60), range(60)])
     said = advised(kd=[range(110)], linear=[range(60)])  # 45%, within 7 of it
     assert said.startswith("One seed: another may give another order. linear has the highest score, 70.0; it is")
     assert said.endswith("; the likely cause is: kd (the rate, of which one was tried).")
@@ -932,8 +933,10 @@ def test_advice_follows_from_the_figures() -> None:
     assert said(kd=[0.4, 0.4], fast=[0.3, 0.4]).startswith("No row gives several answers and is above guessing")
     # one that is not above the largest class is named, and is neither fastest nor smallest
     dead = said(0.9, **other, fast=[0.3, 0.5]).partition("cmow_kd. ")[2]
-    says = "These are left out, as they are not shown to have learnt anything (one answer, or not above guessing); the"
-    assert dead == f"{says} likely cause is: fast (the rate, of which one was tried)."
+    says = (
+        "These are left out, as they are not shown to have learnt anything (one answer, or a seed not above guessing)"
+    )
+    assert dead == f"{says}; the likely cause is: fast (the rate, of which one was tried)."
     measured = rows(best=[0.9, 0.9], even=[0.8, 0.8])
     for (row, _), value in zip(measured, (0.7, 0.75), strict=True):
         for record in row.records():
