@@ -17,9 +17,10 @@ alone (docs/teacher_as_data.md), rows that read its layers, and without labels t
 random weights take the tokens of --init. efficient_attention.py trains the baselines of tags and spans. The score is
 the primary metric on the reported split, in percent, with a 95% interval over seeds; milliseconds are those of one
 text, by `python -m bench profile`. Everything goes to runs/arena/TASK, the table also as arena.json; the same command
-goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows that have learnt
-nothing, with the likely cause, corrects the others' gaps to the best for their number, and gives a tie to the linear
-model: `linear` sees as many labelled rows as a student sees, `linear-all` all of train."""
+goes on where it was stopped. Where a command has failed there is no advice. It leaves out rows of which a seed is
+not above guessing (the share of the largest class, a correlation of 0), with the likely cause, corrects the others'
+gaps to the best for their number, and gives a tie to the linear model: `linear` sees as many labelled rows as a student
+sees, `linear-all` all of train."""
 
 from __future__ import annotations
 
