@@ -56,7 +56,7 @@ from pocket.models import POCKET
 
 FILE = MATRICES / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
-WORTH = 1.5  # so many times faster, or smaller, is worth a word
+WORTH, LIKE = 1.5, 1.1  # so many times faster, or smaller, is worth a word, and less than so many times is none
 NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
@@ -332,7 +332,8 @@ def advice(found: Table, task: str, order: list[tuple[Row, Estimate]], of_row: d
             said += ", to which a tie goes" * bool(tie(linear))
     told = {best.path}
     for what, of in (("faster", lambda line: line["milliseconds"]["1"]), ("smaller", lambda line: line["bytes"])):
-        row = min((row for row, _ in order), key=lambda row: of(of_row[row.path]))
+        least = min(of(of_row[row.path]) for row, _ in order)
+        row = next(row for row, _ in order if of(of_row[row.path]) <= LIKE * least)  # the best of them
         times = of(of_row[best.path]) / of(of_row[row.path])
         if row.path not in told and times >= WORTH:
             told.add(row.path)
