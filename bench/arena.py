@@ -56,7 +56,8 @@ from pocket.models import POCKET
 
 FILE = MATRICES / "arena.toml"
 MAIN, NARROW = "2x128", "2x64"  # the shapes of its rows
-WORTH, LIKE = 1.5, 1.1  # so many times faster, or smaller, is worth a word, and less than so many times is none
+WORTH = 1.5  # so many times faster, or smaller, is worth a word
+LIKE = 1.1  # rows that are fewer times slower, or larger, than the least are like it
 NOISE = 0.02  # scores of trials that differ by less say nothing of the rate
 FAR = 0.95  # of the teacher's score: below it the budget is worth a word
 BASELINES = ("undistilled", "kd")
@@ -495,10 +496,10 @@ def main(argv: list[str]) -> None:
     _, students = students_of(found, task.name)
     measured = measure(students, task, memory=False)
     grid, said = answer(found, task.name, measured, trials, len(task.labelled))
+    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
     if found.missing:
         said = f"No advice: {len(found.missing)} line(s) below say what has failed; it would stand on the rest alone."
-    networks = [job.args for job in plan.jobs if not (is_linear(job) or job.args.teacher_outputs)]
-    if networks and task.task.name not in TASKS and not found.missing:
+    elif networks and task.task.name not in TASKS:
         said += seen_rows(get_teacher(networks[0], task), task, networks[0].max_length)
     comparable = found.tasks[task.name]["comparable"]
     report = {"comparable": comparable, **grid._asdict(), "said": said, "environment": results.environment()}

@@ -101,9 +101,9 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The name of its log and its note, without the folder of a file."""
-        own = is_data_set(self.task) and "/" in self.task
-        task = f"{Path(self.task).name}-{results.digest([self.task])[:6]}" if own else self.task
+        """The name of its log and its note, without the place of a file on this machine."""
+        path = Path(self.task)
+        task = f"{path.name}-{results.digest([self.task])[:6]}" if path.is_absolute() else self.task
         return re.sub(r"[^\w.-]", "-", replace(self, task=task).name)
 
     @property

@@ -162,10 +162,10 @@ def main(argv: list[str]) -> None:
     check_place("--out", given.out, file=True)
     if given.out and given.out.exists():
         raise BadInput(f"--out {given.out}: exists; give another name")
+    if given.against and given.out:
+        raise BadInput(f"--out {given.out}: --against prints scores and writes no answers")
     parallel.start("auto", "fp32")
     if given.against:
-        if given.out:
-            raise BadInput(f"--out {given.out}: --against prints scores and writes no answers")
         return compare((given.folder, given.against), given.table, given.text)
     predict, names, several = load(given.folder)
     split, ids = read(given.table, given.folder, given.text)

@@ -219,14 +219,15 @@ def by_class(found: Table) -> Grid:
     of one's own."""
     lines = []
     for row in (row for members in found.kinds().values() for row in members):
-        of_split, mean = dict[str, list[dict[str, Any]]](), defaultdict[str, list[float]](list)
+        of_split = defaultdict[str, list[dict[str, Any]]](list)
+        macro_f1 = defaultdict[str, list[float]](list)
         for record in row.records():
             for split, classes in record["analysis"].get("by_class", {}).items():
                 heading = f"{row.label}, {short(record['task'])} {split}"
-                of_split.setdefault(heading, []).append(classes)
-                mean[heading].append(record["metrics"][split].get("macro_f1", math.nan))
+                of_split[heading].append(classes)
+                macro_f1[heading].append(record["metrics"][split].get("macro_f1", math.nan))
         for heading, seeds in of_split.items():
-            lines.append([heading, "", "", "", f"macro {table.percent(fmean(mean[heading]))}"])
+            lines.append([heading, "", "", "", f"macro {table.percent(fmean(macro_f1[heading]))}"])
             for name, first in seeds[0].items():
                 each = [classes[name] for classes in seeds]
                 figures = [table.percent(fmean(one[key] for one in each)) for key in ("precision", "recall", "f1")]

@@ -246,7 +246,7 @@ class Table:
 
     def labelled(self, row: Row, there: float = math.inf) -> str:
         """How many labelled rows of train a row has seen, task by task: a network at most as many as its examples, and
-        as are there, say for a linear model."""
+        as a linear model's, or `there`, how many there are."""
         whole = {task: max((record["ledger"]["student_examples"] for other in self.linear()
                             for record in other.records(task)), default=there) for task in self.tasks}  # fmt: skip
         seen = {task: max(record["ledger"]["student_examples"] for record in row.records(task)) for task in row.cells}

@@ -204,7 +204,7 @@ def _cells(path: Path, text: str, separator: str, quoted: bool) -> list[tuple[in
     try:
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        rows, wrong = [], f"{path} line {reader.line_num}: {error}; check the quotes and separators"
+        wrong = f"{path} line {reader.line_num}: {error}; check the quotes and separators"
     there = [i for i, (_, row) in enumerate(rows) if row == [""] or "".join(row).strip() or len(row) > 1]
     if there and all(len(rows[i][1]) == 1 for i in there):  # in a single column a blank line is an empty cell
         there = list(range(there[0], there[-1] + 1))
